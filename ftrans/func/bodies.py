@@ -84,3 +84,14 @@ def consts_first(program: Program, captured: int, dtypes: Sequence[Any]) -> Prog
     declared = len(program.inputs) - captured
     types = [*program.inputs[declared:], *program.inputs[:declared]]
     return adapted(program, types, [*range(captured, len(types)), *range(captured)], dtypes)
+
+
+def spread(prefix: Any, value: Any, is_leaf: Callable[[Any], bool]) -> list[Any] | None:
+    """Returns for each leaf of a pytree what a prefix of it says; None where it is no prefix."""
+    found: list[Any] = []
+    add = lambda x, part: found.extend([x] * tree.tree_structure(part).num_leaves)  # noqa: E731
+    try:
+        tree.tree_map(add, prefix, value, is_leaf=is_leaf)
+    except (ValueError, TypeError):
+        return None
+    return found

@@ -7,6 +7,7 @@ traces the function. Names are looked up when the function is traced, the innerm
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -69,6 +70,8 @@ def _looked_up(function: str, axis_name: Any) -> tuple[Axes, bool]:
                 ) from None
             of_jax = True
         sizes.append(size)
+    if len(set(names)) < len(names):
+        raise AxisError(f"{function}: a name is given twice.\n  axis_name: {axis_name!r}")
     if of_jax and state.stack:
         state.by_jax = True
         state.for_this_call()
@@ -329,7 +332,11 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
         >>> ftrans.vmap(shift, axis_name="i")(np.array([1.0, 2.0, 3.0]))
         array([0., 1., 2.])
     """
-    pairs = tuple([(int(source), int(to)) for source, to in perm])
+    try:
+        pairs = tuple([(operator.index(source), operator.index(to)) for source, to in perm])
+    except (TypeError, ValueError):
+        lines = f"  perm: {describe(perm)}\n  Write perm=[(0, 1), (1, 0)]."
+        raise ArgumentError(f"ppermute: perm is a list of pairs of ints.\n{lines}") from None
 
     def step(v: Any, axes: Axes, of_jax: bool) -> Any:
         _one_axis("ppermute", axes)

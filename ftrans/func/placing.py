@@ -7,9 +7,10 @@ from typing import Any
 
 import jax
 import jax.tree_util as tree
-from jax.sharding import PartitionSpec, Sharding
+from jax.sharding import PartitionSpec
 
 from ftrans.errors import ArgumentError, AxisError, ShapeError, StructureError
+from ftrans.func.bodies import spread
 from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import place_p
@@ -134,27 +135,27 @@ def _placed(name: str, x: Any, shardings: Any, **options: Any) -> Any:
 
 def _spread(name: str, x: Any, shardings: Any) -> list[Any]:
     """Returns the sharding of each leaf."""
-    if shardings is None or isinstance(shardings, (Sharding, PartitionSpec, jax.Device)):
-        given = [shardings] * tree.tree_structure(x).num_leaves
-    else:
-        try:
-            is_none = lambda s: s is None  # noqa: E731
-            given = jax.tree.leaves(jax.tree.broadcast(shardings, x, is_leaf=is_none), is_none)
-        except ValueError:
-            raise StructureError(
-                f"{name}: the shardings do not fit the structure of the arrays.\n"
-                f"  x: {shown(tree.tree_structure(x))}\n"
-                f"  shardings: {shown(tree.tree_structure(shardings))}\n"
-                f"  Use the same containers, or give one sharding for all."
-            ) from None
-    wrong = [s for s in given if not is_on_mesh(s)]
-    if wrong and name != "device_put":
+    given = spread(shardings, x, lambda s: s is None or isinstance(s, PartitionSpec))
+    if given is None:
+        raise StructureError(
+            f"{name}: the shardings do not fit the structure of the arrays.\n"
+            f"  x: {shown(tree.tree_structure(x))}\n"
+            f"  shardings: {shown(tree.tree_structure(shardings))}\n"
+            f"  Use the same containers, or give one sharding for all."
+        )
+    is_put = name == "device_put"
+    if wrong := [s for s in given if not (is_on_mesh(s) or (is_put and _is_place(s)))]:
+        more = ", and devices" if is_put else ""
         raise ArgumentError(
-            f"{name}: takes shardings on a mesh.\n  sharding: {describe(wrong[0])}\n"
+            f"{name}: takes shardings on a mesh{more}.\n  sharding: {describe(wrong[0])}\n"
             f"  Write jax.sharding.NamedSharding(mesh, spec), or a jax.sharding.PartitionSpec "
             f"while a mesh is set."
         )
     return given
+
+
+def _is_place(x: Any) -> bool:
+    return x is None or type(x).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
 def _check(name: str, label: Any, t: Any, target: Any) -> None:

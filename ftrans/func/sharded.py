@@ -10,7 +10,7 @@ import jax.tree_util as tree
 from jax.sharding import AxisType, PartitionSpec
 
 from ftrans.errors import ArgumentError, AxisError, ShapeError, StructureError
-from ftrans.func.bodies import flatten_arrays, stage_body
+from ftrans.func.bodies import flatten_arrays, spread, stage_body
 from ftrans.func.staging import name_of, named
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.numpy.promotion import weakly
@@ -89,8 +89,7 @@ def shard_map(
         template = staged.outputs.build(outs)
         out_labels = leaf_names("result", staged.outputs.structure)
         returned = _specs(name, over, "out_specs", out_specs, template, out_labels, outs)
-        captured = [((),) * type_of(x).ndim for x in staged.captured]
-        specs = (*given, *captured)
+        specs = (*given, *[((),) * type_of(x).ndim for x in staged.captured])
         if check_vma:
             _check_copies(name, over, staged.program, specs, returned, out_labels)
         found = shard_map_p(
@@ -123,9 +122,8 @@ def _over(name: str, mesh: Any, axis_names: Iterable[str]) -> Over:
             f"{name}: mesh must be a jax.sharding.Mesh.\n  mesh: {describe(mesh)}\n"
             f"  Make one with jax.make_mesh(shape, names)."
         )
-    wanted = set(axis_names)
-    unknown = sorted(wanted.difference(mesh.axis_names), key=str)
-    if unknown:
+    wanted = {axis_names} if isinstance(axis_names, str) else set(axis_names)
+    if unknown := sorted(wanted.difference(mesh.axis_names), key=str):
         raise AxisError(
             f"{name}: axis_names names an axis that the mesh does not have.\n"
             f"  axis_names: {', '.join(map(repr, unknown))}\n  mesh: {_shown_mesh(mesh)}\n"
@@ -154,21 +152,14 @@ def _specs(
 ) -> list[Spec]:
     """Returns the spec of each leaf of a pytree, checked, with an entry for each axis."""
     what = "the arguments" if option == "in_specs" else "the result"
-    try:
-        spread = tree.tree_map(
-            lambda spec, part: [spec] * tree.tree_structure(part).num_leaves,
-            specs,
-            value,
-            is_leaf=_is_spec,
-        )
-    except (ValueError, TypeError):
+    flat = spread(specs, value, _is_spec)
+    if flat is None:
         raise StructureError(
             f"{name}: {option} does not fit the structure of {what}.\n"
             f"  {option}: {specs}\n"
             f"  {what.split()[1]}: {shown(tree.tree_structure(value), types)}\n"
             f"  Use the same containers, or one PartitionSpec for all that is in them."
-        ) from None
-    flat = tree.tree_leaves(spread, is_leaf=_is_spec)
+        )
     found = []
     for spec, label, t in zip(flat, labels, types, strict=True):
         if not _is_spec(spec):
@@ -183,18 +174,16 @@ def _specs(
                 f"{name}: {option} has entries for more axes than there are.\n"
                 f"  {label}: {spec} for {t}\n  Give it at most {t.ndim}."
             )
-        for axis in [axis for entry in entries for axis in entry]:
+        used = [axis for entry in entries for axis in entry]
+        for axis in used:
             if axis not in over.names:
-                has = "the mesh does not have"
-                if axis in over.mesh.axis_names:
-                    has = "axis_names does not have"
+                which = "axis_names" if axis in over.mesh.axis_names else "the mesh"
                 raise AxisError(
-                    f"{name}: {option} names an axis that {has}.\n"
+                    f"{name}: {option} names an axis that {which} does not have.\n"
                     f"  {label}: {spec} for {t}\n  mesh: {_shown_mesh(over.mesh)}\n"
                     f"  Write one of {', '.join(map(repr, over.names))}, or None where it is not "
                     f"cut."
                 )
-        used = [axis for entry in entries for axis in entry]
         if len(set(used)) < len(used):
             raise AxisError(
                 f"{name}: {option} cuts two axes along the same axis of the mesh.\n"

@@ -17,6 +17,7 @@ from ftrans.errors import (
     StructureError,
     UnsupportedError,
 )
+from ftrans.func.bodies import spread
 from ftrans.func.proven import proven
 from ftrans.func.staging import (
     apply,
@@ -91,6 +92,11 @@ def vmap(
         )
 
     names = (spmd_axis_name,) if isinstance(spmd_axis_name, str) else spmd_axis_name
+    try:
+        hash((axis_name, names))
+    except TypeError:
+        lines = f"  axis_name: {axis_name!r}\n  spmd_axis_name: {spmd_axis_name!r}"
+        raise ArgumentError(f"{name}: names of axes are strings, or tuples.\n{lines}") from None
     reason = f"the mapped axis of {name}"
 
     @bounded(func)
@@ -132,7 +138,7 @@ def vmap(
             single,
             inputs,
             randomness=randomness,
-            passed=_is_mappable,
+            passed=lambda leaf: is_array(leaf) or is_scalar(leaf),
             folds=True,
             axes=() if axis_name is None else ((axis_name, size),),
         )
@@ -174,10 +180,6 @@ def _wholes(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns keyword arguments with traced arrays; without any they are those that were given."""
     traced = any(map(is_array, tree.tree_leaves(kwargs)))
     return tree.tree_map(_whole, kwargs) if traced else kwargs
-
-
-def _is_mappable(leaf: Any) -> bool:
-    return is_array(leaf) or is_scalar(leaf)
 
 
 def _label(func: Callable[..., Any], args: Any, number: int) -> str:
@@ -264,22 +266,15 @@ def _spread(name: str, option: str, label: str, spec: Any, value: Any) -> list[i
     if spec is None or is_whole(spec):
         return [spec] * structure.num_leaves
     is_none = lambda x: x is None  # noqa: E731
-    try:
-        spread = tree.tree_map(
-            lambda dim, part: [dim] * tree.tree_structure(part).num_leaves,
-            spec,
-            value,
-            is_leaf=is_none,
-        )
-    except (ValueError, TypeError):
+    flat = spread(spec, value, is_none)
+    if flat is None:
         what, fix = _FITS[option]
         raise StructureError(
             f"{name}: {option} does not fit the structure of {what}.\n"
             f"  {label}: {spec}\n"
             f"  {what.split()[1]}: {shown(structure)}\n"
             f"  Use the same containers, or {fix}."
-        ) from None
-    flat = tree.tree_leaves(spread, is_leaf=is_none)
+        )
     if not all(dim is None or is_whole(dim) for dim in flat):
         raise StructureError(
             f"{name}: the entries of {option} are ints and None.\n"

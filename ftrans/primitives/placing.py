@@ -47,8 +47,7 @@ def _lower(xp: Any, x: Any, *, sharding: Any, names: Any) -> Any:
         known = [now.spec[i] if entry is FREE else entry for i, entry in enumerate(spec)]
         return jax.sharding.reshard(x, PartitionSpec(*known))
     if is_own:
-        mesh = automatic(sharding.mesh)
-        sharding = NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
+        sharding = sharding.update(mesh=automatic(sharding.mesh))
     return jax.lax.with_sharding_constraint(x, sharding)
 
 
@@ -64,19 +63,20 @@ def _transpose(ct: Any, x: Any, *, sharding: Any, names: Any) -> Any:
 
 
 def _batch(size: int, operands: Any, dims: Any, *, sharding: Any, names: Any) -> tuple[Any, int]:
-    (x,), (dim,) = operands, dims
-    entry = FREE if names is None else names
-    spec = getattr(sharding, "spec", sharding)
-    if names is not None and is_on_mesh(sharding) and not set(names).isdisjoint(axes_of(spec)):
+    (x,), (dim,), entry = operands, dims, FREE if names is None else names
+    spec, mesh = getattr(sharding, "spec", sharding), getattr(sharding, "mesh", None)
+    given = set(names or ())
+    taken = is_on_mesh(sharding) and not given.isdisjoint(axes_of(spec))
+    if taken or (mesh is not None and not given.issubset(mesh.axis_names)):
+        which = "an axis of the mesh that values lie along already"
         raise AxisError(
-            f"vmap: spmd_axis_name names an axis of the mesh that values lie along already.\n"
-            f"  spmd_axis_name: {', '.join(map(repr, names))}\n"
+            f"vmap: spmd_axis_name names {which if taken else 'no axis of the mesh'}.\n"
+            f"  spmd_axis_name: {', '.join(map(repr, names or ()))}\n"
             f"  sharding: {spec} at {recording_place()}\n"
             f"  Name another axis, or leave it out there."
         )
-    if isinstance(sharding, NamedSharding):
-        mesh, spec = automatic(sharding.mesh), _widened(sharding.spec, dim, entry)
-        sharding = NamedSharding(mesh, spec, memory_kind=sharding.memory_kind)
+    if mesh is not None:
+        sharding = sharding.update(mesh=automatic(mesh), spec=_widened(spec, dim, entry))
     elif isinstance(sharding, PartitionSpec):
         sharding = _widened(sharding, dim, entry)
     return place_p(x, sharding=sharding, names=None), dim

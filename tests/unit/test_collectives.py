@@ -483,6 +483,17 @@ def test_other_errors() -> None:
         "ppermute: each place is the destination of one pair at most.\n"
         "  perm: ((0, 1), (2, 1))\n  The places are 0 ... 2."
     )
+    for wrong in (3, "ab", [(0.5, 1)]):
+        assert raised(
+            ArgumentError, lambda perm=wrong: mapped(lambda x: ftrans.ppermute(x, "i", perm))
+        ).startswith("ppermute: perm is a list of pairs of ints.\n  perm: ")
+    assert raised(AxisError, lambda: mapped(lambda x: ftrans.psum(x, ("i", "i")))) == (
+        "psum: a name is given twice.\n  axis_name: ('i', 'i')"
+    )
+    assert raised(ArgumentError, lambda: ftrans.vmap(abs, axis_name=["i"])) == (
+        "vmap(abs): names of axes are strings, or tuples.\n"
+        "  axis_name: ['i']\n  spmd_axis_name: None"
+    )
     assert raised(ArgumentError, lambda: mapped(lambda x: ftrans.psum("x", "i"))) == (
         "psum: it takes a pytree of arrays.\n  leaf: 'x' (str)\n  Leave out what is no array."
     )
