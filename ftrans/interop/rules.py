@@ -77,6 +77,8 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
     inputs = [type_of_aval(var.aval) for var in equation.invars]
     outs = [type_of_aval(var.aval) for var in equation.outvars]
     moving, smooth = (tuple([t.is_inexact for t in types]) for types in (inputs, outs))
+    if not all(moving) and closed.jaxpr.debug_info.func_name in ("xlogy", "xlog1py"):
+        return importer.run(closed.jaxpr, closed.consts, operands)  # their rules refuse integers
     function = core.jaxpr_as_fun(alone(equation))
 
     def push(dots: Sequence[Any], given: Sequence[Any]) -> list[Any]:

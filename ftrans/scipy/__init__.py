@@ -8,9 +8,7 @@ import sys as _sys
 
 from ftrans.interop import Namespace as _Namespace
 
-_OF_JAX = [
-    "cluster", "fft", "integrate", "interpolate", "ndimage", "signal", "spatial",
-]  # fmt: skip
+_OF_JAX = ["cluster", "fft", "integrate", "interpolate", "ndimage", "signal", "spatial"]
 _OURS = ["linalg", "optimize", "special", "stats"]
 
 for _name in _OF_JAX:  # so that `import ftrans.scipy.linalg` finds it

@@ -14,6 +14,7 @@ from typing import Any
 from ftrans import numpy as fnp
 from ftrans.interop import Namespace
 from ftrans.numpy.borrowed import double
+from ftrans.scipy import special
 from ftrans.traceback import boundary
 
 _OF_VECTORS = {"dirichlet", "multinomial", "multivariate_normal"}
@@ -25,17 +26,16 @@ class _Distribution(Namespace):
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
         if callable(found) and name != "entropy":
-            found = self.__dict__[name] = _keeping(found)
+            found = self.__dict__[name] = _keeping(found, self.__name__)
         return found
 
 
-def _keeping(function: Any) -> Any:
+def _keeping(function: Any, home: str) -> Any:
     """Makes a function NaN where its first argument is, or an argument has no meaning.
 
-    That is a probability beyond 0 and 1, and what is to be positive and is not. A mass between the
-    integers is 0.
+    Such are probabilities beyond 0 and 1, and scales up to 0. Masses between integers are 0.
     """
-    signature = inspect.signature(function)
+    signature, name = inspect.signature(function), function.__name__
     first = next(iter(signature.parameters))
 
     @functools.wraps(function)
@@ -46,11 +46,13 @@ def _keeping(function: Any) -> Any:
         for key in given.keys() & {"df", "scale"}:
             lost = lost | (double(given[key]) <= 0)
         found = function(*args, **kwargs)
-        if function.__name__ in ("pmf", "logpmf"):
+        if home.endswith("stats.beta") and name in ("pdf", "logpdf"):
+            a, b = given["a"], given["b"]
+            off = Namespace("jax.scipy.special").betaln(a, b) - special.betaln(a, b)  # some 1e-6
+            found = found + off if name == "logpdf" else found * fnp.exp(off)
+        if name in ("pmf", "logpmf"):
             k = x - double(given.get("loc", 0))
-            found = fnp.where(
-                k == fnp.floor(k), found, 0.0 if function.__name__ == "pmf" else -fnp.inf
-            )
+            found = fnp.where(k == fnp.floor(k), found, 0.0 if name == "pmf" else -fnp.inf)
         elif first == "p":  # of Gumbel's, which JAX does not have at the ends
             found = fnp.where(x == 0, -fnp.inf, fnp.where(x == 1, fnp.inf, found))
         # times NaN, so that a derivative there is NaN as well, where there is one

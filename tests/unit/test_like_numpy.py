@@ -162,3 +162,26 @@ def test_what_is_checked_takes_tensors() -> None:
         leaf = ftrans.autograd.tensor(x, requires_grad=True)
         f(leaf).backward()
         assert_close(np.asarray(leaf.grad), func.grad(f)(x), 1e-12)
+
+
+@pytest.mark.parametrize("point", [(1.0, 8.0), (0.3, 12.3), (20.0, 3.0), (9.0, 9.0), (0.5, 3e7)])
+def test_beta_functions_of_large_arguments(point: Any) -> None:
+    for name in ("beta", "betaln"):
+        ours, theirs = (getattr(module, name) for module in (ftrans.scipy.special, scipy.special))
+        assert_close(ours(*point) / theirs(*point), 1.0, 1e-11)
+    slopes = func.grad(ftrans.scipy.special.betaln, argnums=(0, 1))(*point)
+    both = scipy.special.digamma(sum(point))
+    assert_close(np.array(slopes), scipy.special.digamma(point) - both, 1e-9)
+    for name in ("pdf", "logpdf"):
+        ours, theirs = (getattr(m.stats.beta, name) for m in (ftrans.scipy, scipy))
+        assert_close(ours(0.3, *point), theirs(0.3, *point), 1e-11)
+
+
+@pytest.mark.parametrize("name", ["gumbel_l", "gumbel_r"])
+@pytest.mark.parametrize("function", ["pdf", "logpdf", "ppf"])
+def test_gumbels_densities_have_slopes_by_all_arguments(name: str, function: str) -> None:
+    ours, theirs = (getattr(getattr(m.stats, name), function) for m in (ftrans.scipy, scipy))
+    point, step = np.array([0.3, 0.1, 2.0]), 1e-6
+    slope = func.grad(lambda p: ours(p[0], p[1], p[2]))(point)
+    ends = [[theirs(*(point + h * e)) for e in np.eye(3)] for h in (step, -step)]
+    assert_close(slope, (np.array(ends[0]) - ends[1]) / (2 * step), 1e-6)
