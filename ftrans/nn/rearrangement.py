@@ -49,10 +49,8 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
     pairs = [tuple(given[i : i + 2]) for i in range(0, len(given), 2)]
     widths = [(0, 0)] * (t.ndim - len(pairs)) + pairs[::-1]
     if mode not in _MODES:
-        raise ArgumentError(
-            f"pad: there is no mode {mode!r}.\n"
-            f"  Write {', '.join(map(repr, [*_MODES][:-1]))} or {[*_MODES][-1]!r}."
-        )
+        modes = " or ".join(map(repr, _MODES))
+        raise ArgumentError(f"pad: there is no mode {mode!r}.\n  Write {modes}.")
     theirs, less = _MODES[mode]
     for n, (a, b) in zip(t.shape, widths, strict=True):
         if n + a + b < 0 or max(a, b) > (n - less if n or mode == "constant" else 0):
@@ -61,10 +59,11 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: float | None = None
                 f"  pad: {tuple(given)}"
             )
     options = {"constant_values": t.dtype.type(value or 0)} if mode == "constant" else {}
-    x = fnp.pad(x, [(max(a, 0), max(b, 0)) for a, b in widths], theirs, **options)
+    more = [(max(a, 0), max(b, 0)) for a, b in widths]
+    x = x if mode == "circular" else fnp.pad(x, more, theirs, **options)
     for axis, (a, b) in enumerate(widths):
         x = padded(x, axis, min(a, 0), min(b, 0), 0)
-    return x
+    return fnp.pad(x, more, theirs) if mode == "circular" else x  # what is left goes around
 
 
 def pixel_shuffle(input: Any, upscale_factor: int) -> Any:

@@ -543,3 +543,9 @@ def test_initialisers_that_are_left_out_say_what_to_write() -> None:
 @pytest.mark.parametrize("loss", [nn.huber_loss, nn.smooth_l1_loss])
 def test_parabolas_are_parabolas_where_nothing_differs(loss: Any) -> None:
     assert_close(func.hessian(lambda x: loss(x, np.zeros(())))(0.0), 1.0)
+
+
+def test_what_is_left_goes_around_where_a_circle_is_padded() -> None:
+    x = np.arange(7.0)
+    np.testing.assert_array_equal(nn.pad(x, (-1, 2), "circular"), [1, 2, 3, 4, 5, 6, 1, 2])
+    np.testing.assert_array_equal(nn.pad(x, (2, -1), "circular"), [4, 5, 0, 1, 2, 3, 4, 5])
