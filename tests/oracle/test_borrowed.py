@@ -314,6 +314,7 @@ def test_square_roots_of_many_matrices() -> None:
         fnp.linalg.pinv(np.ones(3))
 
 
+@pytest.mark.slow
 def test_correlations_of_all_lengths() -> None:
     generator = np.random.default_rng(0)
     for n, m in [(1, 1), (1, 4), (4, 1), (3, 6), (6, 3), (4, 7), (5, 5)]:

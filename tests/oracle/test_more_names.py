@@ -341,6 +341,7 @@ def test_names_that_are_numpys_own() -> None:
 # ------------------------------------------------------------------------------- singular matrices
 
 
+@pytest.mark.slow
 def test_matrices_that_have_no_factor_raise_where_values_are_at_hand() -> None:
     bad = {
         "solve": lambda xp, a: xp.linalg.solve(a, np.ones(3)),

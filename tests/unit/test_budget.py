@@ -61,6 +61,7 @@ def test_a_budget_that_is_wide_changes_nothing(default: int) -> None:
     assert "nothing is computed again" in str(gradient.plan)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_names_the_least(default: int) -> None:
     gradient = func.value_and_grad(deep, memory=1000)
     with pytest.raises(ArgumentError, match="least found") as caught:
@@ -88,6 +89,7 @@ def test_what_a_checkpoint_of_each_layer_takes_can_be_asked_for() -> None:
     assert gradient.plan.peak <= budget
 
 
+@pytest.mark.slow
 def test_loops_compute_their_steps_again() -> None:
     def loss(w: Any, x: Any) -> Any:
         step = lambda s, _: (fnp.tanh(fnp.sin(fnp.tanh(s @ w) @ w) @ w), None)  # noqa: E731

@@ -192,6 +192,7 @@ def test_processes_that_write_at_once(tmp_path: Path) -> None:
     assert session(tmp_path / "store")[0] == "0"
 
 
+@pytest.mark.slow
 def test_the_environment_names_the_directory(tmp_path: Path) -> None:
     code = "import ftrans; print(ftrans.config.compilation_cache_dir)"
 

@@ -134,6 +134,7 @@ def test_fixed_signatures_are_taken() -> None:
     assert_close(func.vmap(f)(X), X * 2)
 
 
+@pytest.mark.slow
 def test_a_cfunc_is_taken_as_it_is() -> None:
     f = external(double3, same)
     for call in (f, ftrans.jit(f)):
@@ -189,6 +190,7 @@ def test_the_road_may_be_pinned() -> None:
         config.host_calls = "auto"
 
 
+@pytest.mark.slow
 def test_threads() -> None:
     f = ftrans.jit(external(scaled_sort, same))
     wrong = []

@@ -148,7 +148,7 @@ def some(*names: str) -> list[Any]:
     return [pytest.param(n, marks=() if n in names else pytest.mark.slow) for n in LOOPS]
 
 
-@pytest.mark.parametrize("name", some("hidden_markov", "two_loops"))
+@pytest.mark.parametrize("name", some("hidden_markov"))
 def test_derivatives_of_loops_are_those_of_jax(name: str) -> None:
     f = LOOPS[name]
     found = func.value_and_grad(with_numpy(f), argnums=(0, 1, 2))(W, XS, H)

@@ -305,6 +305,7 @@ def test_a_rule_that_raises_is_told_of_where_it_is_needed() -> None:
         func.grad(lambda x: g(x).sum())(X)
 
 
+@pytest.mark.slow
 def test_a_rule_that_holds_larger_ones_ends() -> None:
     from jax.experimental.ode import odeint
 

@@ -141,6 +141,7 @@ def test_every_primitive_with_literals(primitive: Primitive) -> None:
         assert_roads_agree(program, arrays)
 
 
+@pytest.mark.slow
 def test_literals_of_all_dtypes() -> None:
     dtypes = [d for group in DTYPES.values() for d in group]
     for dtype in dtypes:
@@ -523,6 +524,7 @@ SHARDED = """
 """
 
 
+@pytest.mark.slow
 def test_arrays_on_many_devices() -> None:
     environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     ran = subprocess.run(

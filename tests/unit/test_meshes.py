@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import sampled
+
 FILES = sorted(path.name for path in Path(__file__).parent.glob("*on_eight_devices*.py"))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", sampled(FILES, 3))
 @pytest.mark.parametrize("which", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
 def test_on_eight_devices(which: str, name: str) -> None:
     file = Path(__file__).with_name(name)
