@@ -213,8 +213,7 @@ def _check_copies(
 ) -> None:
     """Raises where a result may differ along an axis of the mesh that its spec leaves out."""
     for axis in over.names:
-        cut = tuple([any(axis in entry for entry in spec) for spec in given])
-        varies = varying(program, cut, axis)
+        varies = varying(program, over.cut(given, axis), axis)
         for spec, differs, label, t in zip(
             returned, varies, labels, program.output_types, strict=True
         ):

@@ -8,14 +8,15 @@ from typing import Any
 
 from ftrans.interpreters.base import building, finish, memoised, walk
 from ftrans.ir import Equation, Params, Program, bind
-from ftrans.primitives import place_p
+from ftrans.primitives import place_p, shard_map_p
+from ftrans.primitives.control.shard_map import left_to_xla
 
 
 def places(program: Program) -> bool:
-    """Tells whether a program says of a value where it lies."""
+    """Tells whether a program says of a value where it lies, or on which devices it runs."""
     found = program.structure.memo.get("places")
     if found is None:
-        found = any(equation.primitive is place_p for _, equation in program.nested())
+        found = any(e.primitive in (place_p, shard_map_p) for _, e in program.nested())
         program.structure.memo["places"] = found
     return found
 
@@ -38,6 +39,8 @@ def placed(program: Program, names: tuple[str, ...] | None) -> Program:
             if names is None:
                 return taken
             params = Params({**params, "names": names})
+        elif primitive is shard_map_p and names is not None:
+            params = Params({**params, "over": left_to_xla(params, names)})
         return bind(primitive, taken, params.map_programs(functools.partial(placed, names=names)))
 
     with building(program.name, program.inputs) as (frame, inputs):

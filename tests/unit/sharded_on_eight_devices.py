@@ -302,6 +302,30 @@ def test_some_axes_are_left_to_xla_and_shard_maps_nest() -> None:
     close(slope, jax.grad(lambda x: (whole(x) ** 2).sum())(x))
 
 
+def test_a_batch_lies_along_the_axis_that_it_is_said_to() -> None:
+    x = jax.device_put(np.arange(64.0).reshape(8, 8), NamedSharding(MESH, P("d", None)))
+    cut: Any = {"mesh": MESH, "in_specs": P("m"), "out_specs": P()}
+    mine = ftrans.shard_map(lambda v: ftrans.psum(fnp.sin(v) * v, "m"), **cut)
+    other = jax.shard_map(lambda v: lax.psum(jnp.sin(v) * v, "m"), **cut)
+    slope = func.grad(lambda v: (mine(v) ** 2).sum())
+    slope_of_other = jax.grad(lambda v: (other(v) ** 2).sum())
+    for f, g in ((mine, other), (slope, slope_of_other)):
+        expected = jax.jit(jax.vmap(g, spmd_axis_name="d"))(x)
+        batched = func.vmap(f, spmd_axis_name="d")
+        for function in (batched, ftrans.jit(batched), jax.jit(ftrans.to_jax(batched))):
+            found = function(x)
+            close(found, expected)
+            assert found.sharding.is_equivalent_to(expected.sharding, found.ndim)
+        code = jax.jit(ftrans.to_jax(batched)).lower(x).compile().as_text()
+        assert "all-gather" not in code
+    # where values lie along it already, or there is no other axis, all is as it was
+    for of in ({"in_specs": P("d"), "out_specs": P("d")}, {"in_specs": P(), "out_specs": P()}):
+        lines = jax.sharding.Mesh(np.array(jax.devices()), ("d",))
+        for mesh in (MESH, lines):
+            f = ftrans.shard_map(fnp.sin, mesh=mesh, **of)
+            close(func.vmap(f, spmd_axis_name="d")(x), jnp.sin(x))
+
+
 def test_calls_of_python_are_made_by_each_device() -> None:
     seen = []
 

@@ -10,13 +10,16 @@ takes in equal shares, and an operand that was copied gets what all the copies g
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ftrans.errors import ShapeError
 from ftrans.ir import ArrayType, Axes, Program
+from ftrans.ir.axes import names_in
 from ftrans.primitives.arithmetic import div_p, mul_p
 from ftrans.primitives.axes import expand
 from ftrans.primitives.collectives import psum_p
@@ -31,6 +34,7 @@ from ftrans.primitives.control.common import (
     restrict,
     spread,
     unknown,
+    varying,
 )
 from ftrans.primitives.elementary import sin_p
 from ftrans.primitives.evaluate import evaluate
@@ -67,10 +71,14 @@ class Over:
         """Returns axes of the mesh with their sizes."""
         return Axes(tuple(names), tuple([self.mesh.shape[name] for name in names]))
 
-    def unmentioned(self, spec: Spec) -> Axes:
-        """Returns the axes along which each device has the same."""
+    def cut(self, specs: Sequence[Spec], axis: str) -> Mask:
+        """Tells what differs along an axis."""
+        return tuple([any(axis in names for names in spec) for spec in specs])
+
+    def unmentioned(self, spec: Spec, used: Any) -> Axes:
+        """Returns the axes that are used along which each device has the same."""
         mentioned = {name for names in spec for name in names}
-        return self.axes([name for name in self.names if name not in mentioned])
+        return self.axes([n for n in self.names if n in used and n not in mentioned])
 
     def local(self, t: ArrayType, spec: Spec) -> ArrayType:
         """Returns the type of the part of an array that one device has."""
@@ -97,6 +105,19 @@ class _Map(NamedTuple):
         """Records another one over the same devices."""
         made = _Map(program, self.over, tuple(in_specs), tuple(out_specs))
         return shard_map_p(*operands, **made._asdict())
+
+
+def _used(params: Any) -> frozenset[Any]:
+    """Returns the axes along which a map does something; along others all devices do the same."""
+    program, _, *specs = _Map(**params)
+    return names_in(program).union(*[names for some in specs for spec in some for names in spec])
+
+
+def left_to_xla(params: Any, names: Any) -> Over:
+    """Returns over what a map goes where its values lie along further axes of the mesh besides."""
+    over, used = params["over"], _used(params)
+    left = tuple([axis for axis in over.names if axis not in names or axis in used])
+    return Over(over.mesh, left) if left else over  # JAX takes none for all
 
 
 def _infer(*types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
@@ -164,7 +185,7 @@ def _jvp(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
 
 
 def _linearize(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> Any:
-    """Keeps residuals where they are: stacked along a new axis, which all axes of the mesh cut."""
+    """Keeps residuals where they are: stacked along the axes of the mesh that they differ along."""
     program, over, in_specs, out_specs = this = _Map(**params)
     active = present(tangents)
     part = transforms.linearize(program, active)
@@ -177,9 +198,11 @@ def _linearize(transforms: Any, tangents: Any, *primals: Any, **params: Any) -> 
         stacked = [expand(x, 1) for x in pick(outs[count:], made)]
         forward = transforms.finish(frame, [*outs[:count], *stacked])
     types = part.linear.inputs
+    differ = [varying(part.forward, over.cut(in_specs, axis), axis)[count:] for axis in over.names]
+    along = [tuple(compress(over.names, of_each)) for of_each in zip(*differ, strict=True)]
     specs = [
-        (over.names, *[()] * t.ndim) if new else in_specs[a]
-        for a, t, new in zip(residuals, types[first:], made, strict=True)
+        (names, *[()] * t.ndim) if new else in_specs[a]
+        for names, a, t, new in zip(along, residuals, types[first:], made, strict=True)
     ]
     outs = this.run(primals, forward, in_specs, (*out_specs, *pick(specs, made)))
     wide = [
@@ -203,15 +226,15 @@ def _transpose(transforms: Any, cts: Any, *operands: Any, **params: Any) -> Any:
     turned, found = transforms.transpose(program, linear, nonzero)
     constants = pick(operands, opposite(linear))
     from_specs, to_specs = pick(out_specs, nonzero), pick(pick(in_specs, linear), found)
-    first = len(constants)
+    first, used = len(constants), _used(params)
     with transforms.building(turned.name, turned.inputs) as (frame, inputs):
         shares = [
-            div_p(ct, copies) if (copies := over.unmentioned(spec).size) > 1 else ct
+            div_p(ct, copies) if (copies := over.unmentioned(spec, used).size) > 1 else ct
             for ct, spec in zip(inputs[first:], from_specs, strict=True)
         ]
         got = transforms.replay(turned, [*inputs[:first], *shares])
         summed = [
-            psum_p(ct, axes=axes) if (axes := over.unmentioned(spec)).names else ct
+            psum_p(ct, axes=axes) if (axes := over.unmentioned(spec, used)).names else ct
             for ct, spec in zip(got, to_specs, strict=True)
         ]
         turned = transforms.finish(frame, summed)
