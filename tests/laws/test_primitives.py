@@ -120,6 +120,16 @@ def in_turn(primitive: Primitive, dtypes: Any = OF_EACH_KIND) -> list[tuple[str,
     return chosen + [rows[n % len(rows)] for n, rows in enumerate(found.values()) if rows]
 
 
+def crosswise(primitive: Primitive) -> list[tuple[str, list, Sample]]:
+    """Returns every other dtype of one sample, and the others of the next."""
+    found: dict[int, list[Any]] = {}
+    for case in cases(primitive):
+        found.setdefault(id(case[2]), []).append(case)
+    if len(found) == 1:
+        return next(iter(found.values()))
+    return [case for n, rows in enumerate(found.values()) for case in rows[n % 2 :: 2] or rows]
+
+
 def beside(
     primitive: Primitive, chosen: Iterable[tuple[str, list[Any], Sample]]
 ) -> tuple[Program, list[Any]]:
@@ -316,7 +326,9 @@ def test_types(primitive: Primitive) -> None:
 
 
 @pytest.mark.parametrize(
-    "choose", [in_turn, pytest.param(cases, marks=pytest.mark.slow)], ids=lambda f: f.__name__
+    "choose",
+    [in_turn, pytest.param(crosswise, marks=pytest.mark.slow)],
+    ids=lambda f: f.__name__,
 )
 @every
 def test_types_and_values(primitive: Primitive, choose: Any) -> None:
