@@ -49,6 +49,7 @@ def _keeping(function: Any, home: str) -> Any:
         if home.endswith("stats.beta") and name in ("pdf", "logpdf"):
             a, b = given["a"], given["b"]
             off = Namespace("jax.scipy.special").betaln(a, b) - special.betaln(a, b)  # some 1e-6
+            off = fnp.astype(off, found.dtype)
             found = found + off if name == "logpdf" else found * fnp.exp(off)
         if name in ("pmf", "logpmf"):
             k = x - double(given.get("loc", 0))
