@@ -13,10 +13,10 @@ from ftrans.primitives.control.shard_map import left_to_xla
 
 
 def places(program: Program) -> bool:
-    """Tells whether a program says of a value where it lies, or on which devices it runs."""
+    """Tells whether a program says of a value where it lies."""
     found = program.structure.memo.get("places")
     if found is None:
-        found = any(e.primitive in (place_p, shard_map_p) for _, e in program.nested())
+        found = any(equation.primitive is place_p for _, equation in program.nested())
         program.structure.memo["places"] = found
     return found
 
@@ -30,7 +30,7 @@ def placed(program: Program, names: tuple[str, ...] | None) -> Program:
         names: those that the next axis lies on by which it is batched; None leaves out all that
             the program says of where values lie.
     """
-    if not places(program):
+    if names is None and not places(program):
         return program
 
     def step(equation: Equation, taken: list[Any]) -> Sequence[Any]:

@@ -17,6 +17,7 @@ from ftrans.numpy.borrowed import double
 from ftrans.scipy import special
 from ftrans.traceback import boundary
 
+_of_jax = Namespace("jax.scipy.special")
 _OF_VECTORS = {"dirichlet", "multinomial", "multivariate_normal"}
 
 
@@ -48,8 +49,7 @@ def _keeping(function: Any, home: str) -> Any:
         found = function(*args, **kwargs)
         if home.endswith("stats.beta") and name in ("pdf", "logpdf"):
             a, b = given["a"], given["b"]
-            off = Namespace("jax.scipy.special").betaln(a, b) - special.betaln(a, b)  # some 1e-6
-            off = fnp.astype(off, found.dtype)
+            off = fnp.astype(_of_jax.betaln(a, b) - special.betaln(a, b), found.dtype)  # some 1e-6
             found = found + off if name == "logpdf" else found * fnp.exp(off)
         if name in ("pmf", "logpmf"):
             k = x - double(given.get("loc", 0))
