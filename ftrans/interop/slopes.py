@@ -252,7 +252,7 @@ def _beta(a: Any, b: Any) -> Any:
 
 
 _EDGES = [
-    _at_edges("expi", (lambda x: x == 0, -jnp.inf), (lambda x: x == jnp.inf, jnp.inf)),
+    _at_edges("expi", (lambda x: x == 0, -jnp.inf), (jnp.isposinf, jnp.inf), (jnp.isneginf, -0.0)),
     _at_edges("gammainc", (lambda a, x: (a == 0) & (x > 0), 1.0)),
     _at_edges("gammaincc", (lambda a, x: (a == jnp.inf) & (x >= 0) & (x < jnp.inf), 1.0)),
     _at_edges("poch", (lambda z, m: _is_pole(z) & ~_is_pole(z + m), 0.0)),

@@ -29,7 +29,7 @@ _NAMES = """
     allclose array_equal array_equiv bitwise_count block corrcoef cov cross
     delete diag_indices diag_indices_from digitize ediff1d frexp gcd gradient histogram
     histogram2d histogram_bin_edges histogramdd indices insert interp intersect1d isclose isin
-    ix_ kaiser kron lcm ldexp lexsort modf nanpercentile nanquantile nextafter packbits poly
+    ix_ kaiser kron lcm ldexp lexsort nanpercentile nanquantile nextafter packbits poly
     polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
     rollaxis roots searchsorted select setdiff1d setxor1d spacing trapezoid tril_indices
     tril_indices_from trim_zeros triu_indices triu_indices_from union1d unpackbits unravel_index
@@ -127,6 +127,12 @@ _FLOATS = """
     nanquantile nextafter polyfit spacing trapezoid
 """
 globals().update(borrow(jnp, _NAMES, _FLOATS))
+_gradient = globals()["gradient"]
+
+
+@functools.wraps(_gradient)
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    return _gradient(f, *varargs, axis=axis, edge_order=None if edge_order == 1 else edge_order)
 
 
 def _of_fractions(function: Function, most: float) -> Function:
@@ -209,10 +215,10 @@ def _as_numpy_takes(function: Function, read: str) -> Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs).arguments
         given = {key: bound[key] for key in read.split() if bound.get(key) is not None}
-        if not any(map(is_unknown, tree.tree_leaves(given))):
+        if given.keys() - first.keys() and not any(map(is_unknown, tree.tree_leaves(given))):
             try:
                 theirs(**first | given)
-            except (TypeError, ValueError) as error:
+            except (RuntimeError, TypeError, ValueError) as error:
                 kind = DTypeError if isinstance(error, TypeError) else ArgumentError
                 shown = [(k, type_of(x) if is_array(x) else repr(x)) for k, x in given.items()]
                 lines = "".join(f"\n  {key}: {text!s:.60}" for key, text in shown)
@@ -223,6 +229,7 @@ def _as_numpy_takes(function: Function, read: str) -> Function:
 
 
 for _name, _read in {
+    "cov": "m fweights aweights",
     "digitize": "bins",
     "histogram": "bins range",
     "histogram_bin_edges": "bins range",

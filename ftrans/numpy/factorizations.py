@@ -26,7 +26,7 @@ from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import is_array, promoted
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.primitives.matrices import on_diagonal
-from ftrans.runtime.jaxlink import is_traced_by_jax, on_cpu, x64
+from ftrans.runtime.jaxlink import is_traced_by_jax, on_cpu, to_jax, x64
 
 __all__ = ["LinAlgError", "cholesky", "eigh", "eigvalsh", "inv", "qr", "solve", "svd", "svdvals"]
 
@@ -265,16 +265,18 @@ def solve(a: Any, b: Any) -> Any:
 
 
 def _solved(a: Any, b: Any) -> Any:
-    """Solves by NumPy or JAX as they do; None where they refuse, or for other operands."""
+    """Solves by NumPy, or where the arrays lie; None for other operands, and where it fails."""
     if not is_array(a) or not is_array(b) or not _is_known(a, b):
         return None
     if a.dtype != b.dtype or a.dtype.char not in "fdFD" or min(a.ndim, b.ndim) < 2:
         return None
     try:
-        if isinstance(a, jax.Array) or isinstance(b, jax.Array):
-            with x64():
-                return jnp.linalg.solve(a, b)
-        return np.linalg.solve(a, b)
+        if not isinstance(a, jax.Array) and not isinstance(b, jax.Array):
+            return np.linalg.solve(a, b)
+        with x64():
+            if on_cpu([a, b]):  # NumPy's LAPACK is the faster one
+                return to_jax(np.linalg.solve(np.asarray(a), np.asarray(b)))
+            return jnp.linalg.solve(a, b)
     except (np.linalg.LinAlgError, ValueError, TypeError):
         return None  # the errors of shapes and of singular matrices are ours
 

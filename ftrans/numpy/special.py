@@ -17,8 +17,9 @@ from ftrans import primitives as p
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.numpy.axes import canonical_axes, kept
+from ftrans.numpy.elementwise import subtract, trunc
 from ftrans.numpy.indexing import assign
-from ftrans.numpy.logic import where
+from ftrans.numpy.logic import isinf, where
 from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.numpy.reduction import described, max
 from ftrans.numpy.ufunc import as_strict, binary, composed, elementary, unary
@@ -28,7 +29,7 @@ from ftrans.primitives.axes import restore
 __all__ = [
     "copysign", "digamma", "erf", "erfc", "erfinv", "expit", "gammaln", "gelu", "heaviside",
     "hypot", "i0", "i0e", "i1", "i1e", "lgamma", "log_softmax", "logaddexp", "logaddexp2",
-    "logit", "logsumexp", "nan_to_num", "psi", "relu", "sigmoid", "signbit", "silu", "sinc",
+    "logit", "logsumexp", "modf", "nan_to_num", "psi", "relu", "sigmoid", "signbit", "silu", "sinc",
     "softmax", "softplus", "xlog1py", "xlogy",
 ]  # fmt: skip
 
@@ -90,6 +91,13 @@ def copysign(x: Any, y: Any) -> Any:
     """Returns `|x|` with the sign of y."""
     size = p.abs_p(x)
     return p.select_p(_negative_zeros_too(y), p.neg_p(size), size)
+
+
+def modf(x: Any) -> tuple[Any, Any]:
+    """Returns the fractions of floats, which infinite ones have none of, and what is left."""
+    x = inexact(x)
+    whole = trunc(x)
+    return where(isinf(whole), copysign(0.0, whole), subtract(x, whole)), whole
 
 
 @composed(binary, floats=True)

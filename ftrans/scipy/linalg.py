@@ -19,7 +19,7 @@ from ftrans.interop import Namespace, from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import linalg
 from ftrans.numpy.borrowed import double
-from ftrans.numpy.factorizations import is_lost, of_triangle
+from ftrans.numpy.factorizations import is_lost, matrices, of_triangle
 from ftrans.numpy.linalg import LinAlgError
 from ftrans.numpy.promotion import as_array
 from ftrans.scipy import sylvester
@@ -147,6 +147,43 @@ def sqrtm(A: Any, blocksize: int = 1) -> Any:
     A = double(A)
     t = type_of(A)
     return A if 0 in t.shape else _of_batches(sylvester.sqrtm, t.ndim)(A)
+
+
+def polar(
+    a: Any,
+    side: str = "right",
+    *,
+    method: str = "qdwh",
+    eps: float | None = None,
+    max_iterations: int | None = None,
+) -> tuple[Any, Any]:
+    """Returns unitary and semidefinite factors of matrices, f64[..., m, n].
+
+    Their derivatives are those of matrices of full rank.
+
+    Args:
+        a: the matrices.
+        side: "right" for `a = u @ p`, "left" for `a = p @ u`.
+        method: "qdwh", which is "svd" where the semidefinite factor is the larger one, or "svd".
+        eps: when the former has converged.
+        max_iterations: how many steps it takes at most.
+
+    Example:
+        >>> import numpy as np
+        >>> [x.round(9).tolist() for x in polar(np.array([[0.0, -2.0], [2.0, 0.0]]))]
+        [[[0.0, -1.0], [1.0, 0.0]], [[2.0, 0.0], [0.0, 2.0]]]
+    """
+    a = matrices("polar", a)
+    if side not in ("left", "right") or method not in ("qdwh", "svd"):
+        raise ArgumentError(
+            f"polar: side is 'left' or 'right', and method is 'qdwh' or 'svd'.\n"
+            f"  side: {side!r}, method: {method!r}"
+        )
+    *_, m, n = type_of(a).shape
+    if (m < n) if side == "right" else (m >= n):
+        method = "svd"  # JAX refuses the other
+    options = (side, method, eps, max_iterations)
+    return _of_batches(sylvester.polar, type_of(a).ndim, *options)(a)
 
 
 def _solver(function: Any) -> Any:

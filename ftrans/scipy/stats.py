@@ -19,6 +19,7 @@ from ftrans.traceback import boundary
 
 _of_jax = Namespace("jax.scipy.special")
 _OF_VECTORS = {"dirichlet", "multinomial", "multivariate_normal"}
+_ENDLESS = {"cauchy", "gumbel_l", "gumbel_r"}
 
 
 class _Distribution(Namespace):
@@ -27,11 +28,28 @@ class _Distribution(Namespace):
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
         if callable(found) and name != "entropy":
-            found = self.__dict__[name] = _keeping(found, self.__name__)
+            law = self.__name__.rpartition(".")[2]
+            found = self.__dict__[name] = _keeping(found, law)
         return found
 
 
-def _keeping(function: Any, home: str) -> Any:
+def _off(p: Any, q: Any) -> Any:
+    """Returns what JAX's logarithm of the beta function lacks: some 1e-6."""
+    inside = fnp.logical_and(p > 0, q > 0)
+    p, q = fnp.where(inside, p, 1.0), fnp.where(inside, q, 1.0)
+    return special.betaln(p, q) - _of_jax.betaln(p, q)
+
+
+def _lacks(law: str, given: dict[str, Any]) -> Any:
+    """Returns what the logarithms of JAX's densities lack, that are made of beta functions."""
+    a, b = double(given["a"]), double(given["b"])
+    if law == "beta":
+        return -_off(a, b)
+    k, n = fnp.floor(double(given["k"])) - given.get("loc", 0), double(given["n"])
+    return _off(k + a, n - k + b) - _off(a, b) - _off(n - k + 1, k + 1)
+
+
+def _keeping(function: Any, law: str) -> Any:
     """Makes a function NaN where its first argument is, or an argument has no meaning.
 
     Such are probabilities beyond 0 and 1, and scales up to 0. Masses between integers are 0.
@@ -47,15 +65,16 @@ def _keeping(function: Any, home: str) -> Any:
         for key in given.keys() & {"df", "scale"}:
             lost = lost | (double(given[key]) <= 0)
         found = function(*args, **kwargs)
-        if home.endswith("stats.beta") and name in ("pdf", "logpdf"):
-            a, b = given["a"], given["b"]
-            off = fnp.astype(_of_jax.betaln(a, b) - special.betaln(a, b), found.dtype)  # some 1e-6
-            found = found + off if name == "logpdf" else found * fnp.exp(off)
-        if name in ("pmf", "logpmf"):
+        is_mass = name in ("pmf", "logpmf")
+        if law in ("beta", "betabinom") and (is_mass or name in ("pdf", "logpdf")):
+            lacks = fnp.astype(_lacks(law, given), found.dtype)
+            found = found + lacks if name.startswith("log") else found * fnp.exp(lacks)
+        if is_mass:
             k = x - double(given.get("loc", 0))
             found = fnp.where(k == fnp.floor(k), found, 0.0 if name == "pmf" else -fnp.inf)
-        elif first == "p":  # of Gumbel's, which JAX does not have at the ends
-            found = fnp.where(x == 0, -fnp.inf, fnp.where(x == 1, fnp.inf, found))
+        elif law in _ENDLESS and first in ("p", "q"):  # JAX does not have the ends
+            low, high = (0, 1) if name == "ppf" else (1, 0)
+            found = fnp.where(x == low, -fnp.inf, fnp.where(x == high, fnp.inf, found))
         # times NaN, so that a derivative there is NaN as well, where there is one
         return fnp.multiply(found, fnp.where(lost, fnp.nan, fnp.ones_like(found)))
 

@@ -13,7 +13,7 @@ import scipy.stats
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
-from ftrans.errors import AxisError, FtransError, UnsupportedError
+from ftrans.errors import ArgumentError, AxisError, FtransError, UnsupportedError
 from tests.helpers import assert_close
 
 X = np.arange(3.0)
@@ -89,7 +89,7 @@ def test_lengths_of_sequences_lie_in_them() -> None:
     [
         (lambda: fnp.gradient(X, edge_order=2), UnsupportedError),
         (lambda: ftrans.scipy.signal.convolve2d(_NAN, _NAN, boundary="wrap"), UnsupportedError),
-        (lambda: ftrans.scipy.linalg.polar(_NAN, side="left"), UnsupportedError),
+        (lambda: fnp.cov(X, aweights=[1.0, -1.0, 2.0]), ArgumentError),
         (lambda: ftrans.scipy.linalg.eigh(np.eye(2), np.eye(2)), UnsupportedError),
         (lambda: fnp.fft.hfft(X, axis=3), AxisError),
         (lambda: fnp.fft.fftshift(X, axes=3), AxisError),
@@ -103,7 +103,7 @@ def test_what_jax_refuses_is_told_in_our_words(call: Any, kind: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "points"),
     [
-        ("expi", [(0.0,), (math.inf,), (0.5,)]),
+        ("expi", [(0.0,), (math.inf,), (-math.inf,), (0.5,)]),
         ("expn", [(1, 0.0), (2, 0.0), (3, 0.0), (1, math.inf), (3, math.inf), (3, 0.5)]),
         ("gammainc", [(0.0, 0.5), (2.0, 0.5)]),
         ("gammaincc", [(math.inf, 1.0), (0.0, 0.5), (2.0, 0.5)]),
@@ -175,6 +175,33 @@ def test_beta_functions_of_large_arguments(point: Any) -> None:
     for name in ("pdf", "logpdf"):
         ours, theirs = (getattr(m.stats.beta, name) for m in (ftrans.scipy, scipy))
         assert_close(ours(0.3, *point), theirs(0.3, *point), 1e-11)
+    k = np.arange(-1.0, 15.0)
+    for name in ("pmf", "logpmf"):
+        ours, theirs = (getattr(m.stats.betabinom, name) for m in (ftrans.scipy, scipy))
+        assert_close(ours(k, 12, *point, 1), theirs(k, 12, *point, 1), 1e-7)
+        assert_close(ours(3, 0, *point), theirs(3, 0, *point))
+
+
+def test_fractions_of_infinite_numbers() -> None:
+    x = np.array([np.inf, -np.inf, 1.5, -2.25, np.nan])
+    for ours, theirs in zip(fnp.modf(x), np.modf(x), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(np.signbit(ours), np.signbit(theirs))
+    assert_close(func.grad(lambda x: np.modf(x)[0].sum())(x[2:4]), np.ones(2))
+
+
+def test_gradient_takes_the_order_of_its_ends_that_is_usual() -> None:
+    x = np.array([1.0, 3.0, 4.0, 9.0])
+    assert_close(fnp.gradient(x, 2.0, edge_order=1), np.gradient(x, 2.0, edge_order=1))
+
+
+def test_quantiles_of_endless_distributions() -> None:
+    q = np.array([0.0, 0.3, 1.0])
+    for name in ("cauchy", "gumbel_l", "gumbel_r", "norm", "logistic"):
+        ours, theirs = (getattr(m.stats, name) for m in (ftrans.scipy, scipy))
+        assert_close(ours.ppf(q), theirs.ppf(q), 1e-7)
+        if hasattr(ours, "isf"):
+            assert_close(ours.isf(q), theirs.isf(q), 1e-7)
 
 
 @pytest.mark.parametrize("name", ["gumbel_l", "gumbel_r"])

@@ -12,7 +12,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import gradcheck, gradgradcheck
-from ftrans.errors import MissingRuleError
+from ftrans.errors import ArgumentError, MissingRuleError, ShapeError
 from tests.helpers import assert_close
 
 RNG = np.random.default_rng(0)
@@ -187,6 +187,33 @@ def test_derivatives_of_square_roots_of_matrices() -> None:
     pair = np.stack([DEFINITE, DEFINITE + 0.3 * A])
     gradcheck(ours.sqrtm, (pair,))
     gradgradcheck(ours.sqrtm, (pair[1],))
+
+
+def test_polar_factors() -> None:
+    for a in (A, A[:2], A[:, :3], A + 1j * A.T, np.stack([A, A.T])):
+        for side in ("left", "right"):
+            unitary, definite = ours.polar(a, side)
+            theirs = [scipy.linalg.polar(x, side) for x in a.reshape(-1, *a.shape[-2:])]
+            assert_close(unitary, np.reshape([u for u, _ in theirs], unitary.shape), 1e-12)
+            assert_close(definite, np.reshape([p for _, p in theirs], definite.shape), 1e-12)
+    with pytest.raises(ArgumentError, match="polar: side is 'left' or 'right'"):
+        ours.polar(A, side="up")
+    with pytest.raises(ShapeError, match="polar: takes matrices"):
+        ours.polar(A[0])
+
+
+def test_slopes_of_polar_factors_at_a_rotation() -> None:
+    direction = RNG.normal(size=(3, 3))
+    _, turn = func.jvp(lambda a: ours.polar(a)[0], (np.eye(3),), (direction,))
+    assert_close(turn, (direction - direction.T) / 2, 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("a", [A, A[:, :3], A[:2], A + 1j * A.T])
+def test_derivatives_of_polar_factors(a: Any, side: str) -> None:
+    gradcheck(lambda a: ours.polar(a, side), (a,))
+    gradgradcheck(lambda a: ours.polar(a, side)[0], (a,))
 
 
 @pytest.mark.parametrize("transform", [func.grad, func.jacfwd])
