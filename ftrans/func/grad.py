@@ -24,7 +24,7 @@ from ftrans.func.staging import (
 from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float
-from ftrans.ir.stack import REVERSE
+from ftrans.ir.stack import REVERSE, state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe
 from ftrans.traceback import boundary, bounded
@@ -55,7 +55,11 @@ def gradient_value_aux(
 
     inputs = known_inputs(arguments.values)
     folds = budget is None  # else it is cut where it is narrow
-    staged = stage(name, scalar_first, inputs, order=REVERSE, folds=folds, has_aux=has_aux)
+    # what is made of other arguments counts as well, and may be made again
+    closed = budget is not None and bool(state.stack)
+    staged = stage(
+        name, scalar_first, inputs, closed=closed, order=REVERSE, folds=folds, has_aux=has_aux
+    )
     count = len(inputs)
     active = (True,) * count + (False,) * len(staged.captured)
     source = staged.program

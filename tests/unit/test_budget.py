@@ -103,6 +103,21 @@ def test_loops_compute_their_steps_again() -> None:
     assert temporary(gradient, w, BATCH) == gradient.plan.peak
 
 
+@pytest.mark.slow
+def test_what_is_made_of_other_arguments_counts() -> None:
+    def loss(w: Any, xs: Any) -> Any:
+        state = xs[0] * 0
+        for x in xs:
+            state = fnp.tanh(fnp.tanh(state @ w + x) @ w)
+        return (state**2).mean()
+
+    args = WEIGHTS[0], RNG.normal(size=(8, 512, 32)).astype("f4")
+    budget = int(0.55 * temporary(func.grad(loss), *args))
+    gradient = ftrans.jit(func.grad(loss, memory=budget))
+    assert_close(gradient(*args), func.grad(loss)(*args))
+    assert temporary(func.grad(loss, memory=budget), *args) <= budget
+
+
 def test_interpreted_in_other_transforms_and_with_aux(default: int) -> None:
     def with_aux(ws: Any, x: Any) -> Any:
         return deep(ws, x), {"x": x, "n": 3}

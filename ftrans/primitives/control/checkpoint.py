@@ -33,6 +33,7 @@ from ftrans.primitives.elementwise import elementwise
 from ftrans.primitives.family import carrier, normal, structural
 from ftrans.primitives.namespace import is_traced_by_jax, rematerialized
 from ftrans.primitives.record import Joint, Linear, Sample
+from ftrans.primitives.shape import slice_p
 
 Policy = Callable[..., bool] | None
 """Tells what is saved: `(primitive, *types, **params) -> bool`; None: results of calls alone."""
@@ -212,7 +213,8 @@ def _ties(program: Program, count: int) -> set[int]:
 
     All that is computed depends on one of them, or on the inputs that follow.
     """
-    # the input that a value shows, whose copy is for free; None where it is late, or a constant
+    # the input that a value shows, whose copy is for free; None where it is late, or a constant.
+    # slices are not: what takes one makes XLA keep all of them, of a sequence as much as that
     shows: list[int | None] = [i if i < count else None for i in range(len(program.inputs))]
     late = [i >= count for i in range(len(program.inputs))]
     ties: set[int] = set()
@@ -222,7 +224,8 @@ def _ties(program: Program, count: int) -> set[int]:
         is_late = any(late[a] or shows[a] in ties for a in taken)
         shown = None
         if roots and not is_late:
-            if len(taken) == 1 and primitive.tags & {"view", "broadcast"}:
+            is_free = primitive is not slice_p and primitive.tags & {"view", "broadcast"}
+            if len(taken) == 1 and is_free:
                 shown = roots[0]
             else:
                 ties.add(min(roots, key=lambda i: program.inputs[i].nbytes))
