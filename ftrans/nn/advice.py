@@ -82,7 +82,7 @@ _MODULES = (
 
 
 def _instead(name: str) -> str | None:
-    if name[:1].isupper() and not name.isupper():
+    if name[:1].isupper():
         return _MODULES
     if name in _OF_JAX:
         return f"Write ftrans.nn.{_OF_JAX[name]}, which is PyTorch's name."

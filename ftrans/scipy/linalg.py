@@ -14,7 +14,7 @@ import jax.scipy.linalg as _of_jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import ArgumentError, ShapeError
+from ftrans.errors import ArgumentError, MissingAttributeError, ShapeError
 from ftrans.interop import Namespace, from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import linalg
@@ -26,10 +26,19 @@ from ftrans.scipy import sylvester
 from ftrans.traceback import boundary
 
 _found = Namespace("jax.scipy.linalg")
-__getattr__, __dir__ = _found.__getattr__, _found.__dir__
+__dir__ = _found.__dir__
 __all__ = [
     "LinAlgError", "cho_factor", "cholesky", "eigh", "inv", "lu", "solve", "solve_banded", "sqrtm",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if hasattr(linalg, name) and not hasattr(_of_jax, name) and name[0] != "_":
+        raise MissingAttributeError(
+            f"ftrans.scipy.linalg has no attribute {name!r}.\n"
+            f"  Write ftrans.numpy.linalg.{name}(...)."
+        )
+    return getattr(_found, name)
 
 
 def cholesky(

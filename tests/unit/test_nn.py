@@ -530,8 +530,9 @@ def test_a_class_that_is_traced_and_out_of_range_makes_nan() -> None:
 
 
 def test_modules_are_advised_against() -> None:
-    with pytest.raises(AttributeError, match=r"(?s)no attribute 'Linear'.*There are no modules"):
-        _ = nn.Linear
+    for name in ("Linear", "LSTM"):
+        with pytest.raises(AttributeError, match=rf"(?s)no attribute '{name}'.*There are no mod"):
+            getattr(nn, name)
 
 
 def test_initialisers_that_are_left_out_say_what_to_write() -> None:

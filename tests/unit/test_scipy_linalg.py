@@ -189,6 +189,11 @@ def test_derivatives_of_square_roots_of_matrices() -> None:
     gradgradcheck(ours.sqrtm, (pair[1],))
 
 
+def test_what_numpy_has_too_is_found_there() -> None:
+    with pytest.raises(AttributeError, match=r"Write ftrans.numpy.linalg.svdvals\("):
+        _ = ours.svdvals
+
+
 def test_polar_factors() -> None:
     for a in (A, A[:2], A[:, :3], A + 1j * A.T, np.stack([A, A.T])):
         for side in ("left", "right"):
