@@ -147,7 +147,13 @@ CASES |= {
     "policy that is none": lambda: func.checkpoint(square, policy="dots"),  # type: ignore
     "policy of JAX without a counterpart": lambda: func.checkpoint(
         square,
-        policy=jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
+        policy=jax.checkpoint_policies.save_from_both_policies(*[lambda *_, **__: True] * 2),
+    ),
+    "policy that saves in another memory": lambda: POLICIES.offload_dot_with_no_batch_dims(
+        "device", "unpinned_host"
+    ),
+    "policy that saves a name twice": lambda: POLICIES.save_and_offload_only_these_names(
+        names_which_can_be_saved=["x", "y"], names_which_can_be_offloaded=["x"]
     ),
     "static argnums that are none": lambda: func.checkpoint(square, static_argnums="x"),  # type: ignore
     "name that is none": lambda: func.checkpoint_name(V, 3),  # type: ignore
@@ -159,7 +165,6 @@ CASES |= {
     "budget that is none": lambda: func.grad(square, memory="lots"),
     "budget below zero": lambda: func.value_and_grad(square, memory=-3),
     "budget that is a bool": lambda: func.grad_and_value(square, memory=True),
-    "budget of residuals on the host": lambda: func.grad(square, memory="offload"),
     "budget that is too small": lambda: func.grad(
         lambda x: (ftrans.numpy.sin(x @ x) @ x).sum(), memory=1
     )(np.ones((20, 20), np.float32)),

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ftrans.errors import ArgumentError, UnsupportedError
+from ftrans.errors import ArgumentError
 from ftrans.func.residuals import size
 from ftrans.interpreters import (
     building,
@@ -31,24 +31,20 @@ from ftrans.interpreters import (
 from ftrans.interpreters.base import walk
 from ftrans.ir import Equation, Location, Params, Program, bind
 from ftrans.ir.stack import Placing
-from ftrans.primitives import checkpoint_p, scan_p
+from ftrans.primitives import checkpoint_p, policies, scan_p
 from ftrans.runtime.jaxlink import x64
 from ftrans.runtime.lower import lower
 from ftrans.runtime.policy import price
 
 
-def parsed(name: str, memory: Any) -> int:
-    """Returns a budget in bytes.
+def parsed(name: str, memory: Any) -> int | None:
+    """Returns a budget in bytes, or None where residuals are to be on the host.
 
     Raises:
-        ArgumentError: where it is none.
-        UnsupportedError: where it is "offload".
+        ArgumentError: where it is neither.
     """
-    if memory == "offload":
-        raise UnsupportedError(
-            f"{name}: what is kept is not moved to the host.\n  memory: 'offload'\n"
-            f"  On a CPU it lies there already. Elsewhere give a budget, memory='4 GB'."
-        )
+    if isinstance(memory, str) and memory == "offload":
+        return None
     found = None
     if isinstance(memory, str) and (match := _SIZE.fullmatch(memory.strip())):
         found = float(match[1]) * _UNITS[match[2].lower()]
@@ -56,7 +52,7 @@ def parsed(name: str, memory: Any) -> int:
         found = float(memory)
     if found is None or not 1 <= found < math.inf:
         raise ArgumentError(
-            f"{name}: memory is a number of bytes, or a text such as '200 MB'.\n"
+            f"{name}: memory is a number of bytes, a text such as '200 MB', or 'offload'.\n"
             f"  memory: {memory!r}\n  Units are B, kB, MB, GB, TB, and KiB, MiB, GiB, TiB."
         )
     return int(found)
@@ -73,7 +69,7 @@ class Plan(NamedTuple):
 
     Attributes:
         program: the function, with a `checkpoint` for each stretch that is computed again.
-        budget: the bytes that were asked for.
+        budget: the bytes that were asked for; None where residuals are put on the host.
         default: the bytes that its derivative takes beside arguments and results as it is.
         peak: those that it takes as chosen; both as XLA says.
         again: for each stretch that is computed again, how many operations it has, and its first
@@ -82,14 +78,15 @@ class Plan(NamedTuple):
     """
 
     program: Program
-    budget: int
+    budget: int | None
     default: int
     peak: int
     again: tuple[tuple[int, Location | None, Location | None], ...]
     share: float
 
     def __str__(self) -> str:
-        head = f"{size(self.peak)} of {size(self.budget)}; without a budget {size(self.default)}"
+        asked = ", residuals on the host" if self.budget is None else f" of {size(self.budget)}"
+        head = f"{size(self.peak)}{asked}; without a budget {size(self.default)}"
         lines = [
             f"  again: {count} operations, {first} to line {last.line if last else '?'}"
             for count, first, last in self.again
@@ -128,7 +125,7 @@ def temporary(program: Program) -> int:
 
 
 def planned(
-    name: str, program: Program, active: tuple[bool, ...], with_value: bool, budget: int
+    name: str, program: Program, active: tuple[bool, ...], with_value: bool, budget: int | None
 ) -> Plan:
     """Chooses what is computed again, so that a gradient takes no more than a budget.
 
@@ -137,7 +134,8 @@ def planned(
         program: what is differentiated.
         active: for each input whether it is differentiated by.
         with_value: whether the value is asked for as well.
-        budget: the bytes that the gradient may take beside its arguments and results.
+        budget: the bytes that the gradient may take beside its arguments and results; None to put
+            all residuals on the host instead.
 
     Raises:
         ArgumentError: where it takes more whatever is computed again.
@@ -147,11 +145,16 @@ def planned(
     if found is None:
         plain = simplify(inline(program))
         measure = lambda made: temporary(value_and_grad(made, active, with_value))  # noqa: E731
+        if budget is None:
+            made = _offloaded(plain)
+            return program.memo.setdefault(
+                key, Plan(made, None, measure(plain), measure(made), (), 0.0)
+            )
         found = _search(_Chain(plain, active), budget, measure)
         if found.peak > budget and (steps := _with_steps(plain)) is not plain:
             found = min(found, _search(_Chain(steps, active), budget, measure), key=_rank)
         program.memo[key] = found
-    if found.peak > budget:
+    if budget is not None and found.peak > budget:
         raise ArgumentError(
             f"{name}: the derivative takes more memory, whatever is computed again.\n"
             f"  memory: {size(budget)}\n  least found: {size(found.peak)}\n"
@@ -162,7 +165,16 @@ def planned(
 
 
 def _rank(plan: Plan) -> tuple[float, ...]:
-    return max(plan.peak, plan.budget), plan.share, plan.peak
+    return max(plan.peak, plan.budget or 0), plan.share, plan.peak
+
+
+def _offloaded(program: Program) -> Program:
+    """Returns a program whose derivative has its residuals on the host."""
+    with building(program.name, program.inputs) as (frame, inputs):
+        policy = policies.everything_offloaded
+        return finish(
+            frame, checkpoint_p(*inputs, program=program, policy=policy, prevent_cse=True)
+        )
 
 
 def _with_steps(program: Program) -> Program:

@@ -25,7 +25,7 @@ from ftrans.traceback import OnTape, boundary, bounded
 def checkpoint(
     func: Callable[..., Any] | None = None,
     *,
-    policy: Callable[..., bool] | None = None,
+    policy: Callable[..., bool | str] | None = None,
     prevent_cse: bool = True,
     static_argnums: int | Sequence[int] = (),
 ) -> Callable[..., Any]:
@@ -40,10 +40,11 @@ def checkpoint(
         func: any function. What it takes and returns may hold what is no array, which passes
             through. It must not write to its arguments. Without it a decorator is returned.
         policy: which results are saved besides, one of `func.checkpoint_policies` or a function
-            `(primitive, *types, **params) -> bool` of an equation; make it once, since it is told
-            from others by its identity. By default those of calls of what is not traced
-            (`external`, opaque methods of a `Function`) are saved, and of loops and branches that
-            hold some, so that nothing is called again; and nothing else is.
+            `(primitive, *types, **params) -> bool | str` of an equation, "host" for what is saved
+            in the host's memory; make it once, since it is told from others by its identity. By
+            default those of calls of what is not traced (`external`, opaque methods of a
+            `Function`) are saved, and of loops and branches that hold some, so that nothing is
+            called again; and nothing else is.
         prevent_cse: False leaves it to XLA whether anything is computed twice; in the body of a
             `scan` it is, whatever is said here.
         static_argnums: positional arguments whose arrays are passed as they are, not traced.

@@ -133,7 +133,8 @@ def grad(
         memory: the bytes that the gradient may take beside its arguments and results, a number or
             a text such as "200 MB". So much of `func` is computed again as need be; XLA says what
             it comes to, for which up to some ten programs are compiled at the first call. What was
-            chosen is told by `plan`, an attribute of the function that is returned.
+            chosen is told by `plan`, an attribute of the function that is returned. "offload"
+            keeps what the derivative needs in the host's memory, which on a CPU is its own.
 
     Returns:
         A function of the same arguments that returns the gradient, in the structure of the
@@ -141,7 +142,7 @@ def grad(
         is the conjugate Wirtinger derivative, as in PyTorch: the direction of steepest ascent.
 
     Raises:
-        ArgumentError: where `memory` is no number of bytes, or less than the gradient can do with.
+        ArgumentError: where `memory` is none of these, or less than the gradient can do with.
         DTypeError: where an argument is an integer or no array, or the value is not real.
         ShapeError: where the value is not a scalar.
 
@@ -153,7 +154,7 @@ def grad(
     budget = None if memory is None else Budget(name, memory)
 
     @bounded(func)
-    @proven(name, func, "grad", argnums, has_aux, budget and budget.nbytes)
+    @proven(name, func, "grad", argnums, has_aux, budget and (budget.nbytes,))
     def gradient(*args: Any, **kwargs: Any) -> Any:
         found, _, aux = gradient_value_aux(
             name, func, argnums, has_aux, args, kwargs, False, budget
@@ -192,7 +193,7 @@ def grad_and_value(
     budget = None if memory is None else Budget(name, memory)
 
     @bounded(func)
-    @proven(name, func, "grad_and_value", argnums, has_aux, budget and budget.nbytes)
+    @proven(name, func, "grad_and_value", argnums, has_aux, budget and (budget.nbytes,))
     def gradient_and_value(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = gradient_value_aux(
             name, func, argnums, has_aux, args, kwargs, budget=budget
@@ -231,7 +232,7 @@ def value_and_grad(
     budget = None if memory is None else Budget(name, memory)
 
     @bounded(func)
-    @proven(name, func, "value_and_grad", argnums, has_aux, budget and budget.nbytes)
+    @proven(name, func, "value_and_grad", argnums, has_aux, budget and (budget.nbytes,))
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         found, value, aux = gradient_value_aux(
             name, func, argnums, has_aux, args, kwargs, budget=budget

@@ -1,12 +1,14 @@
 """What `func.checkpoint` saves: policies by JAX's names, the namespace `func.checkpoint_policies`.
 
-A policy is a function `(primitive, *types, **params) -> bool` of an equation and the types of its
-results. Equal ones are equal values, so that programs which differ in nothing else are found again.
+A policy is a function `(primitive, *types, **params) -> bool | str` of an equation and the types of
+its results, which are saved where it is true, and on the host where it is "host". Equal ones are
+equal values, so that programs which differ in nothing else are found again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,7 @@ from ftrans.primitives.conv import conv_p
 from ftrans.primitives.dot import dot_p
 from ftrans.traceback import boundary
 
-Policy = Callable[..., bool]
+Policy = Callable[..., bool | str]
 
 __all__ = [
     "checkpoint_dots",
@@ -25,6 +27,8 @@ __all__ = [
     "dots_with_no_batch_dims_saveable",
     "everything_saveable",
     "nothing_saveable",
+    "offload_dot_with_no_batch_dims",
+    "save_and_offload_only_these_names",
     "save_any_names_but_these",
     "save_anything_except_these_names",
     "save_from_both_policies",
@@ -52,6 +56,15 @@ def dots_with_no_batch_dims_saveable(primitive: Any, *types: Any, **params: Any)
     return primitive is dot_p and not params["batch"][0]
 
 
+def everything_offloaded(primitive: Any, *types: Any, **params: Any) -> str:
+    """Saves all that a derivative needs on the host."""
+    return "host"
+
+
+def _dots_offloaded(primitive: Any, *types: Any, **params: Any) -> bool | str:
+    return dots_with_no_batch_dims_saveable(primitive, **params) and "host"
+
+
 checkpoint_dots = dots_saveable
 checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
@@ -62,9 +75,13 @@ class _Named:
 
     names: tuple[str, ...]
     among: bool
+    on_host: tuple[str, ...] = ()
 
-    def __call__(self, primitive: Any, *types: Any, **params: Any) -> bool:
-        return primitive is named_p and (params["name"] in self.names) is self.among
+    def __call__(self, primitive: Any, *types: Any, **params: Any) -> bool | str:
+        if primitive is not named_p:
+            return False
+        name = params["name"]
+        return "host" if name in self.on_host else (name in self.names) is self.among
 
 
 @dataclass(frozen=True)
@@ -80,8 +97,9 @@ class _Either:
     first: Policy
     second: Policy
 
-    def __call__(self, primitive: Any, *types: Any, **params: Any) -> bool:
-        return any(policy(primitive, *types, **params) for policy in (self.first, self.second))
+    def __call__(self, primitive: Any, *types: Any, **params: Any) -> bool | str:
+        first = self.first(primitive, *types, **params)
+        return first or self.second(primitive, *types, **params)
 
 
 def _names(function: str, names: tuple[Any, ...]) -> tuple[str, ...]:
@@ -118,6 +136,44 @@ def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     return _Either(*[checked("save_from_both_policies", x) for x in (policy_1, policy_2)])
 
 
+@boundary
+def save_and_offload_only_these_names(
+    *,
+    names_which_can_be_saved: Sequence[str],
+    names_which_can_be_offloaded: Sequence[str],
+    offload_src: str = "device",
+    offload_dst: str = "pinned_host",
+) -> Policy:
+    """Saves what has one of these names, the latter on the host, and nothing else."""
+    function = "save_and_offload_only_these_names"
+    _check_memories(function, offload_src, offload_dst)
+    saved = _names(function, (*names_which_can_be_saved,))
+    moved = _names(function, (*names_which_can_be_offloaded,))
+    if both := {*saved} & {*moved}:
+        raise ArgumentError(
+            f"checkpoint_policies.{function}: a name is saved on the device or on the host.\n"
+            f"  names: {', '.join(sorted(both))}\n  Give each in one of the arguments."
+        )
+    return _Named(saved, True, moved)
+
+
+@boundary
+def offload_dot_with_no_batch_dims(
+    offload_src: str = "device", offload_dst: str = "pinned_host"
+) -> Policy:
+    """Saves the results of products that have no batch axes, on the host."""
+    _check_memories("offload_dot_with_no_batch_dims", offload_src, offload_dst)
+    return _dots_offloaded
+
+
+def _check_memories(function: str, source: str, target: str) -> None:
+    if (source, target) != ("device", "pinned_host"):
+        raise ArgumentError(
+            f"checkpoint_policies.{function}: what is saved goes from 'device' to 'pinned_host'.\n"
+            f"  offload_src: {source!r}\n  offload_dst: {target!r}"
+        )
+
+
 def checked(function: str, policy: Any) -> Policy:
     """Returns a policy; one of JAX's, which knows no primitive of ours, by its name here.
 
@@ -145,6 +201,8 @@ def checked(function: str, policy: Any) -> Policy:
     if kind == "SaveAnyNamesButThese":
         return save_any_names_but_these(*names["names"])
     name = getattr(policy, "__qualname__", kind).partition(".")[0]
+    if "offload" in name and name in __all__:  # a closure over its arguments
+        return globals()[name](**inspect.getclosurevars(policy).nonlocals)
     raise UnsupportedError(
         f"{function}: the policy is one of JAX's, which looks at JAX's primitives.\n"
         f"  policy: jax.checkpoint_policies.{name}\n"

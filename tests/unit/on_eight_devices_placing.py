@@ -151,6 +151,19 @@ def test_hessians_beside_uncommitted_arrays_and_arrays_of_numpy(kind: Any) -> No
     assert type(slope) is np.ndarray
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients_with_residuals_on_the_host_lie_where_others_do(kind: Any) -> None:
+    mesh = mesh_of("lines", kind)
+    x = jax.device_put(normal(16, 8), NamedSharding(mesh, P("d")))
+    loss = lambda x: (fnp.sin(fnp.sin(x) * 2) ** 2).sum()  # noqa: E731
+    expected = func.grad(loss)(x)
+    for gradient in (
+        func.grad(loss, memory="offload"),
+        ftrans.jit(func.grad(loss, memory="offload")),
+    ):
+        check_places(gradient(x), expected, mesh)
+
+
 def test_what_is_spread_is_compiled_at_the_first_call() -> None:
     x = jax.device_put(normal(64), NamedSharding(mesh_of("lines", AxisType.Auto), P("d")))
     for power in range(2, 8):

@@ -1,8 +1,9 @@
 """`checkpoint` runs a program whose derivative computes again what it needs, but for what is saved.
 
-Its linear part carries the equations that make residuals of the operands. Transposed, it takes the
-operands by `late`, so that no compiler takes what is computed again for what was computed before,
-and keeps that.
+What a policy saves on the host is put there, and taken back where it is needed. The linear part
+carries the equations that make residuals of the operands. Transposed, it takes the operands by
+`late`, so that no compiler takes what is computed again for what was computed before, and keeps
+that.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ from ftrans.primitives.elementary import sin_p
 from ftrans.primitives.elementwise import elementwise
 from ftrans.primitives.family import carrier, normal, structural
 from ftrans.primitives.namespace import is_traced_by_jax, rematerialized
+from ftrans.primitives.placing import place_p
 from ftrans.primitives.record import Joint, Linear, Sample
 from ftrans.primitives.shape import slice_p
 
-Policy = Callable[..., bool] | None
-"""Tells what is saved: `(primitive, *types, **params) -> bool`; None: results of calls alone."""
+Policy = Callable[..., bool | str] | None
+"""Tells what is saved, "host" if it is there: `(primitive, *types, **params) -> bool | str`.
+
+None saves the results of calls alone.
+"""
 
 
 # --------------------------------------------------------------------------------------- late
@@ -141,30 +146,49 @@ def _split(
     whole, count = part.forward, len(part.active)
     entries, inputs = list(whole.numbered()), range(len(whole.inputs))
     residuals = whole.outputs[count:]
-    saved, again = _cut(entries, residuals, len(inputs), policy)
+    saved, away, again = _cut(entries, residuals, len(inputs), policy)
     forward = transforms.excerpt(whole, inputs, entries, [*whole.outputs[:count], *saved])
+    if away:
+        with transforms.building(forward.name, forward.inputs) as (frame, given):
+            outs = transforms.replay(forward, given)
+            forward = transforms.finish(frame, [*outs[:count], *_put(outs[count:], away, "Host")])
     remake = transforms.excerpt(whole, [*inputs, *saved], again, residuals)
     types = pick(program.inputs, active), program.inputs, [whole.types[n] for n in saved]
     with grouped(transforms, part.linear.name, *types) as (frame, (dots, primals, values)):
-        made = transforms.replay(remake, [*primals, *values])
+        made = transforms.replay(remake, [*primals, *_put(values, away, "Device")])
         linear = transforms.finish(frame, transforms.replay(part.linear, [*dots, *made]))
     result = transforms.simplify(forward), linear, part.active
     return program.memo.setdefault(key, result)
 
 
+def _put(values: list[Any], which: set[int], memory: str) -> list[Any]:
+    """Puts some values into one of JAX's kinds of memory: "Host" or "Device"."""
+    if not which:
+        return values
+    import jax
+
+    kind = getattr(jax.memory.Space, memory)
+    put = lambda x: place_p(x, sharding=kind, names=None)  # noqa: E731
+    return [put(x) if i in which else x for i, x in enumerate(values)]
+
+
 def _cut(
     entries: list[Any], wanted: Any, inputs: int, policy: Policy
-) -> tuple[list[int], list[Any]]:
-    """Returns which values are saved, and which equations make what is wanted of them and inputs.
+) -> tuple[list[int], set[int], list[Any]]:
+    """Chooses what is saved: what is wanted is made of that, and of inputs.
 
-    What is named is saved as it is before it gets its name: rules of what made it look at that.
+    Returns the saved values, the places of those among them that are on the host, and the equations
+    that are computed again. What is named is saved as it is before it gets its name: rules of what
+    made it look at that.
     """
     savable: set[Any] = set()
+    on_host: set[Any] = set()
     for equation, numbers, _ in entries:
         primitive, operands, params, types = equation
         values = operands if primitive is named_p else numbers
-        if policy(primitive, *types, **params) if policy else _calls(equation):
+        if kind := policy(primitive, *types, **params) if policy else _calls(equation):
             savable |= set(values)
+            on_host |= set(values if kind == "host" else ())
         elif params.get("name") in getattr(policy, "excluded", ()):
             savable -= set(values)
     needed, saved, again = {a for a in wanted if type(a) is int}, [], []
@@ -175,7 +199,8 @@ def _cut(
         if any(n not in savable for n in asked):
             again.append(entry)
             needed |= {a for a in equation.operands if type(a) is int}
-    return sorted(saved), again[::-1]
+    saved.sort()
+    return saved, {i for i, n in enumerate(saved) if n in on_host}, again[::-1]
 
 
 def _calls(equation: Any) -> bool:
@@ -221,7 +246,8 @@ def _ties(program: Program, count: int) -> set[int]:
     for primitive, operands, _, types in program.equations:
         taken = [a for a in operands if type(a) is int]
         roots = [root for a in taken if (root := shows[a]) is not None and root not in ties]
-        is_late = any(late[a] or shows[a] in ties for a in taken)
+        # what is taken back from the host is where XLA has it taken back
+        is_late = primitive is place_p or any(late[a] or shows[a] in ties for a in taken)
         shown = None
         if roots and not is_late:
             is_free = primitive is not slice_p and primitive.tags & {"view", "broadcast"}
