@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import jax
 import jax.tree_util as tree
 
 from ftrans.errors import DTypeError
@@ -14,17 +15,21 @@ from ftrans.ir import ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import convert_p
 from ftrans.pytree import describe, leaf_name
+from ftrans.runtime.jaxlink import is_key
 from ftrans.traceback import OnTape
 
 
 def flatten_arrays(
     name: str, root: str, value: Any, verb: str = "be"
 ) -> tuple[list[Any], list[str], list[bool], Any]:
-    """Flattens a pytree of arrays: leaves, their names, which are Python scalars, structure."""
+    """Flattens a pytree of arrays: leaves, their names, which are Python scalars, structure.
+
+    JAX's keys are taken as their words.
+    """
     paths, structure = tree.tree_flatten_with_path(value)
     leaves, names, weak = [], [], []
     for path, leaf in paths:
-        label = leaf_name(root, path)
+        leaf, label = _words(leaf), leaf_name(root, path)
         if not (is_array(leaf) or is_scalar(leaf)):
             raise DTypeError(
                 f"{name}: {root} must {verb} a pytree of arrays.\n  {label}: {describe(leaf)}\n"
@@ -34,6 +39,10 @@ def flatten_arrays(
         names.append(label)
         weak.append(is_scalar(leaf) or (isinstance(leaf, Tracer) and leaf.weak))
     return leaves, names, weak, structure
+
+
+def _words(leaf: Any) -> Any:
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
 def stage_body(
@@ -49,7 +58,7 @@ def stage_body(
     def call(*tracers: Any) -> Any:
         result = OnTape.returned(body(*tree.tree_unflatten(structure, tracers)))
         flatten_arrays(name, root, result, "return")
-        return result
+        return tree.tree_map(_words, result)
 
     inputs = abstract_inputs(types, f"an argument of a body of {name}")
     title = name if axes else f"{name}({name_of(body)})"

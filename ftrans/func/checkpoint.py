@@ -50,7 +50,8 @@ def checkpoint(
         static_argnums: positional arguments whose arrays are passed as they are, not traced.
 
     Raises:
-        ArgumentError: where the policy is none, or positions are no ints.
+        ArgumentError: where the policy is none, or positions are no ints; and those of no argument,
+            when it is called.
         MutationError: where the function writes to an argument, when it is called.
 
     Example:
@@ -76,7 +77,14 @@ def checkpoint(
 
     @bounded(func)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        static = {number % len(args) for number in given} if args else set[int]()
+        count = len(args)
+        if wrong := [number for number in given if not -count <= number < count]:
+            raise ArgumentError(
+                f"{name}: static_argnums names an argument that is not passed by position.\n"
+                f"  static_argnums: {wrong[0]}\n  positional arguments: {count}\n"
+                f"  Count them from 0, or from the last with -1; those with names are traced."
+            )
+        static = {number % count for number in given}
         passed = tuple([None if i in static else x for i, x in enumerate(args)])
         values, skeleton = split((passed, kwargs), is_array)
         if not (state.stack or any(map(is_traced_by_jax, values))):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from ftrans.interpreters import inline, linearize, simplify
 from ftrans.ir import ArrayType, Equation, Location, Program
+from ftrans.primitives import scan_p
 
 
 class Residual(NamedTuple):
@@ -139,8 +140,19 @@ def _makers(program: Program) -> dict[Any, tuple[Equation, Location | None]]:
             atoms = equation.operands[:1]
         for inner in [p for p in equation.params.programs() if len(p.outputs) == len(numbers)][:1]:
             within, atoms = _makers(inner), inner.outputs
+            if equation.primitive is scan_p:
+                atoms = [_carried(a, inner, equation.params) for a in atoms]
         made |= {n: within.get(a, (equation, place)) for n, a in zip(numbers, atoms, strict=True)}
     return made
+
+
+def _carried(atom: Any, body: Program, params: Any) -> Any:
+    """Returns what a step gives for what it was given, where that is carried."""
+    first, seen = params["consts"], set[Any]()
+    while type(atom) is int and first <= atom < first + params["carry"] and atom not in seen:
+        seen.add(atom)
+        atom = body.outputs[atom - first]
+    return atom
 
 
 def _users(linear: Program) -> list[list[Any]]:

@@ -40,7 +40,8 @@ def shard_map(
     `check_vma=False`: of a `psum`, each device gets the sum of the cotangents of all.
 
     Args:
-        f: takes and returns pytrees of arrays. Arrays that it closes over are whole on each device.
+        f: takes and returns pytrees of arrays, by position. JAX's keys become their words. Arrays
+            that it closes over are whole on each device.
         mesh: a `jax.sharding.Mesh`; None for the one of `jax.set_mesh`.
         in_specs: a `jax.sharding.PartitionSpec` for each array among the arguments, or for a pytree
             of them: along which axes of the mesh each axis is cut; None, or nothing, where it is
@@ -55,7 +56,8 @@ def shard_map(
     Raises:
         AxisError: where a spec names no axis of the mesh, or more axes than an array has.
         ShapeError: where the mesh does not divide an axis.
-        StructureError: where specs do not fit the arguments, or the result.
+        StructureError: where specs do not fit the arguments, or the result; and where arguments are
+            passed by name.
 
     Example:
         >>> import jax
@@ -74,7 +76,13 @@ def shard_map(
     name = f"shard_map({name_of(f)})"
 
     @bounded(f)
-    def mapped(*args: Any) -> Any:
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            given = "\n".join([f"  {label}: {describe(x)}" for label, x in kwargs.items()])
+            raise StructureError(
+                f"{name}: arguments have no names here, since in_specs goes by their order.\n"
+                f"{given}\n  Pass them by position."
+            )
         over = _over(name, mesh, axis_names)
         leaves, _, _, structure = flatten_arrays(name, "the arguments", args)
         paths = [path for path, _ in tree.tree_flatten_with_path(args)[0]]
@@ -122,7 +130,13 @@ def _over(name: str, mesh: Any, axis_names: Iterable[str]) -> Over:
             f"{name}: mesh must be a jax.sharding.Mesh.\n  mesh: {describe(mesh)}\n"
             f"  Make one with jax.make_mesh(shape, names)."
         )
-    wanted = {axis_names} if isinstance(axis_names, str) else set(axis_names)
+    try:
+        wanted = {axis_names} if isinstance(axis_names, str) else set(axis_names)
+    except TypeError:
+        raise ArgumentError(
+            f"{name}: axis_names is a set of names.\n  axis_names: {describe(axis_names)}\n"
+            f"  Leave it out to go over all axes of the mesh: {_shown_mesh(mesh)}."
+        ) from None
     if unknown := sorted(wanted.difference(mesh.axis_names), key=str):
         raise AxisError(
             f"{name}: axis_names names an axis that the mesh does not have.\n"

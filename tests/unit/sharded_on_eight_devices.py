@@ -436,10 +436,49 @@ def test_meshes_and_names_that_are_not_there() -> None:
         "shard_map(same): mesh must be a jax.sharding.Mesh.\n  mesh: 8 (int)\n"
         "  Make one with jax.make_mesh(shape, names)."
     )
+    for names, shown in ((3, "3 (int)"), (None, "None (NoneType)"), ([["d"]], "[['d']]")):
+        assert raised(ArgumentError, same, X, axis_names=names, **specs) == (
+            f"shard_map(same): axis_names is a set of names.\n  axis_names: {shown}\n"
+            "  Leave it out to go over all axes of the mesh: 'd' of size 4, 'm' of size 2."
+        )
     message = raised(AxisError, lambda x: ftrans.psum(x, "m"), X, axis_names={"d"}, **specs)
     assert message.startswith(
         "psum: no mapped axis is called 'm'.\n  axes here: 'd' of size 4\n  used at "
     )
+
+
+def test_arguments_have_no_names() -> None:
+    with pytest.raises(StructureError) as caught:
+        ftrans.shard_map(same, mesh=MESH, in_specs=P("d"), out_specs=P("d"))(x=X, n=2)
+    assert str(caught.value) == (
+        "shard_map(same): arguments have no names here, since in_specs goes by their order.\n"
+        "  x: f64[16,6]\n  n: 2 (int)\n  Pass them by position."
+    )
+
+
+def test_keys_of_jax_are_taken_as_their_words() -> None:
+    keys = jax.random.split(jax.random.key(0), 4)
+    x = np.ones(4, np.float32)
+    expected = jax.vmap(lambda key: jax.random.uniform(key, dtype=jnp.float32))(keys)
+    each = {"mesh": MESH, "in_specs": (P("d"), P("d")), "out_specs": P("d")}
+
+    @ftrans.shard_map(**each)
+    def drawn(key: Any, x: Any) -> Any:
+        return x * ftrans.random.uniform(key[0], (1,), np.float32)
+
+    close(drawn(keys, x), expected)
+    close(jax.jit(drawn)(keys, x), expected)
+    close(func.grad(lambda x: drawn(keys, x).sum())(x), expected)
+    parts = {"mesh": MESH, "in_specs": P("d"), "out_specs": P("d")}
+
+    def captured(keys: Any, x: Any) -> Any:
+        own = lambda x: x * ftrans.random.uniform(keys[1], (1,), np.float32)  # noqa: E731
+        return ftrans.shard_map(own, **parts)(x)
+
+    for run in (captured, jax.jit(captured)):
+        close(run(keys, x), np.full(4, expected[1]))
+    returned = ftrans.shard_map(lambda key: key, **parts)(keys)
+    close(returned, jax.random.key_data(keys))
 
 
 def test_what_is_the_same_along_an_axis_is_known() -> None:

@@ -17,6 +17,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
+from ftrans.errors import ArgumentError
 from ftrans.func import checkpoint, checkpoint_name, checkpoint_policies
 from ftrans.primitives import late_p
 from tests.helpers import assert_close, on_road
@@ -410,3 +411,11 @@ def test_options() -> None:
     assert ftrans.checkpoint is checkpoint
     assert checkpoint_name({"a": 1, "b": X}, "x")["b"] is X
     assert f(X, X, False) is X
+    for number, args in ((5, (X, X)), (-3, (X, X)), (0, ()), (1, (X,))):
+        with pytest.raises(ArgumentError) as caught:
+            checkpoint(f, static_argnums=number)(*args)
+        assert str(caught.value) == (
+            "checkpoint(checkpoint(f)): static_argnums names an argument that is not passed by "
+            f"position.\n  static_argnums: {number}\n  positional arguments: {len(args)}\n"
+            "  Count them from 0, or from the last with -1; those with names are traced."
+        )

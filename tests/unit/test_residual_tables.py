@@ -82,6 +82,29 @@ def test_what_is_kept_inside_of_loops_and_parts_has_its_own_name_and_line() -> N
         assert (kept, line) in found
 
 
+def test_what_a_loop_carries_is_made_where_a_step_makes_it() -> None:
+    def step(c: Any, _: Any) -> Any:
+        a, b, _ = c
+        s: Any = fnp.sin(b)
+        p: Any = a * b
+        return (p, s, a), None  # the last is carried on from the first
+
+    def turn(_: Any, c: Any) -> Any:
+        d: Any = c @ c
+        return d
+
+    table = func.residuals(
+        lambda x: (
+            sum(ftrans.scan(step, (x, x, x), None, length=4)[0]).sum()
+            + ftrans.fori_loop(0, 3, turn, x).sum()
+        )
+    )(W)
+    first, last = step.__code__.co_firstlineno, turn.__code__.co_firstlineno
+    found = {(row.name, row.line and row.line.line) for row in table}
+    assert found >= {("s", first + 2), ("p", first + 3), ("d", last + 1)}
+    assert "scan" not in {name for name, _ in found}
+
+
 def test_derivatives_tell_their_own() -> None:
     for transform in (func.vjp, func.linearize):
         _, derivative = transform(lambda p: loss(p, X, 2.0), PARAMS)

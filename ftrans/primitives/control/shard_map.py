@@ -138,8 +138,8 @@ def _lower(xp: Any, *arrays: Any, **params: Any) -> Any:
 
     def body(*parts: Any) -> list[Any]:
         found = evaluate(jax.numpy, program, parts)
-        types = program.output_types
-        return [jax.numpy.asarray(x, t.dtype) for x, t in zip(found, types, strict=True)]
+        dtypes = [jax.dtypes.canonicalize_dtype(t.dtype) for t in program.output_types]
+        return list(map(jax.numpy.asarray, found, dtypes))
 
     def mapped(*arrays: Any) -> list[Any]:
         placed = [PartitionSpec(*spec) for spec in in_specs]
