@@ -118,10 +118,10 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         raise ArgumentError(
             f"map: batch_size must be None or an int of at least 1.\n  batch_size: {batch_size!r}"
         )
-    arrays = flatten_arrays("map", "xs", xs)[0]
-    if not arrays or type_of(arrays[0]).ndim == 0:
+    lengths = {type_of(x).shape[:1] for x in flatten_arrays("map", "xs", xs)[0]}
+    if len(lengths) != 1 or () in lengths:
         return map(f, xs)  # which says what is wrong
-    count, rest = divmod(type_of(arrays[0]).shape[0], batch_size)
+    count, rest = divmod(lengths.pop()[0], batch_size)
     whole = count * batch_size
 
     def joined(x: Any) -> Any:

@@ -33,8 +33,14 @@ _STIRLING = [-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12]
 
 def _promoted(*xs: Any) -> Any:
     dtype = jnp.result_type(*xs)  # to which float32 would add what Python's numbers lack
-    dtype = dtype if jnp.issubdtype(dtype, jnp.inexact) else jnp.float32
-    return jnp.broadcast_arrays(*[jnp.asarray(x, dtype) for x in xs])
+    wide = jnp.issubdtype(dtype, jnp.inexact) and dtype.itemsize > 2
+    return jnp.broadcast_arrays(*[jnp.asarray(x, dtype if wide else jnp.float32) for x in xs])
+
+
+def _fitting(out: Any, *xs: Any) -> Any:
+    """Returns a result with the dtype of floats of 16 bits, of which JAX's are refused or wrong."""
+    dtype = jnp.result_type(*xs)
+    return out.astype(dtype) if jnp.issubdtype(dtype, jnp.inexact) else out
 
 
 def _ruled(value: Function, slopes: Function) -> Function:
@@ -122,7 +128,7 @@ RULES: dict[str, Rule] = {
 
 def _named(name: str, function: Function) -> Function:
     def called(*args: Any) -> Any:
-        return function(*_promoted(*args))
+        return _fitting(function(*_promoted(*args)), *args)
 
     called.__name__ = called.__qualname__ = name
     called.__doc__ = f"Is `jax.scipy.special.{name}` with another rule for derivatives."
@@ -177,8 +183,8 @@ def _exponential(n: Any, x: Any) -> Any:
     """Is `jax.scipy.special.expn`, with derivatives by x that are of the order below."""
     if type(n) is int and n == 1:
         return _first(x)
-    (x,) = _promoted(x)
-    return _expn(jnp.asarray(n, x.dtype), x)
+    (wide,) = _promoted(x)
+    return _fitting(_expn(jnp.asarray(n, wide.dtype), wide), x)
 
 
 def _near_zero(x: Any) -> Any:
@@ -263,7 +269,8 @@ _EDGES = [
 
 FUNCTIONS: dict[str, Function] = {
     "betaln": _named("betaln", _log_beta), "boxcox": boxcox, "boxcox1p": boxcox1p, "exp1": _first,
-    "expn": _exponential, "log_ndtr": _named("log_ndtr", _log_ndtr), "ndtri": ndtri,
+    "expn": _exponential, "log_ndtr": _named("log_ndtr", _log_ndtr),
+    "ndtr": _named("ndtr", _jsp.ndtr), "ndtri": ndtri,
     "spence": _named("spence", _ruled(_jsp.spence, _spence_slope)), "xlog1py": xlog1py,
     "xlogy": xlogy, **{function.__name__: function for function in _EDGES},
 }  # fmt: skip

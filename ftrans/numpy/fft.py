@@ -11,9 +11,10 @@ import numpy as np
 
 from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import type_of
+from ftrans.ir.dtype import is_half
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.borrowed import borrow
-from ftrans.numpy.promotion import as_array
+from ftrans.numpy.promotion import as_array, cast
 
 _TRANSFORMS = "fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rfft rfft2 rfftn"
 _NAMES = f"{_TRANSFORMS} fftfreq fftshift ifftshift rfftfreq"
@@ -34,6 +35,8 @@ def _of_elements(function: Any) -> Any:
             sizes = np.asarray(t.shape)[np.arange(t.ndim) if axes is None else axes]
             if not np.all(sizes):
                 raise ShapeError(f"{function.__name__}: takes one element at least.\n  a: {t}")
+        if is_half(t.dtype):  # which JAX's real transforms refuse
+            args, kwargs = (), given | {"a": cast(given["a"], "float32")}
         return function(*args, **kwargs)
 
     return called

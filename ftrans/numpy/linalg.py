@@ -19,6 +19,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, ShapeError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
+from ftrans.ir.dtype import is_half
 from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
@@ -41,7 +42,7 @@ from ftrans.numpy.factorizations import (
 from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.linear import matmul, outer, tensordot, vecdot
 from ftrans.numpy.logic import greater, where
-from ftrans.numpy.promotion import as_array, default_dtype, inexact
+from ftrans.numpy.promotion import as_array, cast, default_dtype, inexact
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.numpy.statistics import root, squares
 from ftrans.numpy.views import copied
@@ -175,6 +176,9 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 
 def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
+    dtype = type_of(x).dtype
+    if is_half(dtype):  # as PyTorch has it: squares overflow, and vanish
+        return p.convert_p(_vector_norm(cast(x, "float32"), axes, order), dtype=dtype)
     if order == 2:
         return root(p.sum_p(squares(x), axes=axes))
     size = p.abs_p(x)

@@ -18,7 +18,7 @@ from ftrans.errors import ArgumentError, DTypeError, KeyReuseWarning, ShapeError
 from ftrans.interop import from_jax
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.location import here
-from ftrans.numpy.promotion import is_array, is_scalar
+from ftrans.numpy.promotion import as_array, cast, is_array, is_scalar
 from ftrans.primitives import or_p
 from ftrans.primitives.random import threefry_p
 from ftrans.pytree import describe
@@ -61,6 +61,8 @@ def key(seed: Any) -> Any:
     """
     if type(seed) in OnTape.types:
         raise OnTape
+    settings: Any = jax.config
+    all_bits = settings.jax_enable_x64
     if isinstance(seed, (int, np.integer, np.bool_)):
         value = int(seed)
         if not -(2**63) <= value < 2**64:
@@ -68,11 +70,8 @@ def key(seed: Any) -> Any:
                 f"key: a seed has 64 bits at most.\n  seed: {value}\n"
                 f"  Keep what fits: key(seed % 2**64), or fold_in(key(low), high)."
             )
-        settings: Any = jax.config
-        wide = settings.jax_enable_x64 and not (
-            isinstance(seed, (bool, np.bool_)) or getattr(seed, "nbytes", 8) < 8
-        )
-        high = value >> 32 & _LOW if wide else 0
+        short = isinstance(seed, (bool, np.bool_)) or getattr(seed, "nbytes", 8) < 8
+        high = value >> 32 & _LOW if all_bits and not short else 0
         return np.array([high, value & _LOW], np.uint32)
     if not is_array(seed) or type_of(seed).dtype.kind not in "iu" or type_of(seed).shape:
         raise ArgumentError(
@@ -80,7 +79,7 @@ def key(seed: Any) -> Any:
             f"  Write key(0); for many keys, split(key(0), n)."
         )
     if type(seed) is Tracer or is_jax(seed):
-        return _words_of_seed(seed)
+        return _words_of_seed(seed if all_bits else cast(as_array(seed), "uint32"))
     return key(np.asarray(seed)[()])
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from ftrans import numpy as fnp
 from ftrans.interop import Namespace
-from ftrans.numpy.borrowed import double
+from ftrans.ir.dtype import is_half
+from ftrans.numpy.borrowed import double, listed
 from ftrans.scipy import special
 from ftrans.traceback import boundary
 
@@ -59,12 +60,16 @@ def _keeping(function: Any, law: str) -> Any:
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
+        bound = signature.bind(*args, **kwargs).arguments
+        given = {key: listed(each) for key, each in bound.items()}
         x = double(given[first])
         lost = fnp.isnan(x) | ((x < 0) | (x > 1) if first in ("p", "q") else False)
         for key in given.keys() & {"df", "scale"}:
             lost = lost | (double(given[key]) <= 0)
-        found = function(*args, **kwargs)
+        dtype = fnp.result_type(*given.values())
+        if is_half(dtype):  # which JAX refuses in places
+            given = {key: fnp.asarray(each, "float32") for key, each in given.items()}
+        found = function(**given)
         is_mass = name in ("pmf", "logpmf")
         if law in ("beta", "betabinom") and (is_mass or name in ("pdf", "logpdf")):
             lacks = fnp.astype(_lacks(law, given), found.dtype)
@@ -76,7 +81,8 @@ def _keeping(function: Any, law: str) -> Any:
             low, high = (0, 1) if name == "ppf" else (1, 0)
             found = fnp.where(x == low, -fnp.inf, fnp.where(x == high, fnp.inf, found))
         # times NaN, so that a derivative there is NaN as well, where there is one
-        return fnp.multiply(found, fnp.where(lost, fnp.nan, fnp.ones_like(found)))
+        found = fnp.multiply(found, fnp.where(lost, fnp.nan, fnp.ones_like(found)))
+        return fnp.astype(found, dtype) if is_half(dtype) else found
 
     return boundary(called)
 

@@ -12,6 +12,7 @@ import scipy.stats
 
 import ftrans
 import ftrans.numpy as fnp
+import ftrans.scipy.special as fsp
 from ftrans import func
 from ftrans.errors import ArgumentError, AxisError, FtransError, UnsupportedError
 from tests.helpers import assert_close
@@ -212,3 +213,30 @@ def test_gumbels_densities_have_slopes_by_all_arguments(name: str, function: str
     slope = func.grad(lambda p: ours(p[0], p[1], p[2]))(point)
     ends = [[theirs(*(point + h * e)) for e in np.eye(3)] for h in (step, -step)]
     assert_close(slope, (np.array(ends[0]) - ends[1]) / (2 * step), 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_floats_of_16_bits_are_computed_with_as_wider_ones(dtype: str) -> None:
+    x = fnp.asarray([0.25, 0.5, 2.5], dtype)
+    wide = x.astype("float64")
+    for name in ("expi", "log_ndtr", "ndtr", "spence"):
+        got = getattr(fsp, name)(x)
+        assert got.dtype == x.dtype
+        assert_close(got.astype("float64"), getattr(scipy.special, name)(wide), 0.01)
+    assert_close(fsp.expn(2, x).astype("float64"), scipy.special.expn(2, wide), 0.01)
+    law = ftrans.scipy.stats.norm
+    for got, want in (
+        (law.cdf(x), scipy.stats.norm.cdf(wide)),
+        (law.ppf(x[:2]), scipy.stats.norm.ppf(wide[:2])),
+        (law.logcdf(x, [0.0, 1.0, 2.0]).astype(dtype), scipy.stats.norm.logcdf(wide, [0, 1, 2])),
+    ):
+        assert got.dtype == x.dtype
+        assert_close(got.astype("float64"), want, 0.01)
+    assert_close(fnp.fft.rfft(x), np.fft.rfft(wide), 1e-5)
+    assert_close(fnp.fft.ihfft(x, n=2), np.fft.ihfft(wide, n=2), 1e-5)
+    # PyTorch's norms: squares neither overflow nor vanish
+    for size in (300.0, 1e-4):
+        x = fnp.full(100, size, dtype)
+        assert_close(fnp.linalg.norm(x).astype("float64"), np.array(10 * size), 0.01)
+        slopes = func.grad(fnp.linalg.norm)(x)
+        assert_close(slopes.astype("float64"), np.full(100, 0.1), 0.01)

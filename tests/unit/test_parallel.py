@@ -118,6 +118,8 @@ def test_maps_that_make_no_sense() -> None:
         ftrans.map(fnp.sin, 1.0, batch_size=2)
     with pytest.raises(ArgumentError, match="number of steps is not known"):
         ftrans.map(fnp.sin, ())
+    with pytest.raises(ShapeError, match="the lengths differ"):
+        ftrans.map(lambda x: x[0], (X, X[:2]), batch_size=2)
 
 
 def test_loops_are_unrolled() -> None:

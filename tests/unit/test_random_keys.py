@@ -35,6 +35,7 @@ def test_the_key_of_a_seed(seed: int, wide: bool) -> None:
         assert np.array_equal(random.key(seed), words(jax.random.key(seed)))
         number = np.int64(seed)
         assert np.array_equal(random.key(number), words(jax.random.key(number)))
+        assert np.array_equal(func.vmap(random.key)(number[None])[0], random.key(number))
 
 
 @pytest.mark.parametrize("wide", [False, True])
