@@ -500,3 +500,13 @@ def test_what_is_the_same_along_an_axis_is_known() -> None:
         with pytest.raises(ArgumentError, match="leaves out an axis along which a result may"):
             shown(differs)(x)
     close(shown(lambda x: ftrans.ppermute(total(x), "d", RING), check_vma=False)(x), [6.0])
+
+
+def test_arrays_that_jax_has_seen_in_single_precision_keep_theirs() -> None:
+    doubled = ftrans.shard_map(lambda x: 2 * x, mesh=MESH, in_specs=P("d"), out_specs=P("d"))
+    with jax.enable_x64(False):
+        for number in range(30):  # JAX shares memory with some of them
+            x = np.full((32, 64), number + 0.1)
+            seen = jax.device_put(x, NamedSharding(MESH, P("d")))
+            close(doubled(x), 2 * x)
+            assert seen.dtype == np.float32
