@@ -64,7 +64,7 @@ CEILINGS = {
     "ir": 2624,
     "nn": 2892,
     "numpy": 9447,
-    "primitives": 9943,
+    "primitives": 9942,
     "random": 1272,
     "runtime": 4589,
     "scipy": 707,

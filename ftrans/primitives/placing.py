@@ -18,6 +18,9 @@ from ftrans.ir.stack import recording_place
 from ftrans.primitives.family import normal, structural
 from ftrans.primitives.record import LINEAR, Absent, Sample
 
+HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+"""Are the memory of the host and that of its devices, for `place`."""
+
 FREE = PartitionSpec.UNCONSTRAINED
 """Is the entry of an axis of which XLA says where it lies."""
 

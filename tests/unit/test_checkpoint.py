@@ -242,6 +242,24 @@ def test_compiled_code_keeps_less() -> None:
     assert temporary(func.value_and_grad(in_one), WEIGHTS, BATCH) > 0.9 * sizes[0]
 
 
+def test_what_says_where_values_lie_is_computed_again() -> None:
+    mesh = jax.make_mesh((1,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+
+    def loss(wrap: Wrap) -> Any:
+        block = wrap(lambda w, x: fnp.tanh(fnp.sin(ftrans.with_sharding_constraint(x, whole) @ w)))
+
+        def f(ws: Any, x: Any) -> Any:
+            for w in ws:
+                x = block(w, x)
+            return (x**2).mean()
+
+        return f
+
+    sizes = [temporary(func.grad(loss(w)), WEIGHTS, BATCH) for w in (plain, checkpoint)]
+    assert sizes[1] < 0.8 * sizes[0], sizes
+
+
 def test_branches_whose_cotangents_are_constants_are_computed_again() -> None:
     def loss(wrap: Wrap) -> Any:
         def branch(w: Any, x: Any) -> Any:

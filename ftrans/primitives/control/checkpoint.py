@@ -33,7 +33,7 @@ from ftrans.primitives.elementary import sin_p
 from ftrans.primitives.elementwise import elementwise
 from ftrans.primitives.family import carrier, normal, structural
 from ftrans.primitives.namespace import is_traced_by_jax, rematerialized
-from ftrans.primitives.placing import place_p
+from ftrans.primitives.placing import DEVICE, HOST, place_p
 from ftrans.primitives.record import Joint, Linear, Sample
 from ftrans.primitives.shape import slice_p
 
@@ -151,24 +151,19 @@ def _split(
     if away:
         with transforms.building(forward.name, forward.inputs) as (frame, given):
             outs = transforms.replay(forward, given)
-            forward = transforms.finish(frame, [*outs[:count], *_put(outs[count:], away, "Host")])
+            forward = transforms.finish(frame, [*outs[:count], *_put(outs[count:], away, HOST)])
     remake = transforms.excerpt(whole, [*inputs, *saved], again, residuals)
     types = pick(program.inputs, active), program.inputs, [whole.types[n] for n in saved]
     with grouped(transforms, part.linear.name, *types) as (frame, (dots, primals, values)):
-        made = transforms.replay(remake, [*primals, *_put(values, away, "Device")])
+        made = transforms.replay(remake, [*primals, *_put(values, away, DEVICE)])
         linear = transforms.finish(frame, transforms.replay(part.linear, [*dots, *made]))
     result = transforms.simplify(forward), linear, part.active
     return program.memo.setdefault(key, result)
 
 
-def _put(values: list[Any], which: set[int], memory: str) -> list[Any]:
-    """Puts some values into one of JAX's kinds of memory: "Host" or "Device"."""
-    if not which:
-        return values
-    import jax
-
-    kind = getattr(jax.memory.Space, memory)
-    put = lambda x: place_p(x, sharding=kind, names=None)  # noqa: E731
+def _put(values: list[Any], which: set[int], memory: Any) -> list[Any]:
+    """Puts some values into a memory."""
+    put = lambda x: place_p(x, sharding=memory, names=None)  # noqa: E731
     return [put(x) if i in which else x for i, x in enumerate(values)]
 
 
@@ -243,11 +238,12 @@ def _ties(program: Program, count: int) -> set[int]:
     shows: list[int | None] = [i if i < count else None for i in range(len(program.inputs))]
     late = [i >= count for i in range(len(program.inputs))]
     ties: set[int] = set()
-    for primitive, operands, _, types in program.equations:
+    for primitive, operands, params, types in program.equations:
         taken = [a for a in operands if type(a) is int]
         roots = [root for a in taken if (root := shows[a]) is not None and root not in ties]
-        # what is taken back from the host is where XLA has it taken back
-        is_late = primitive is place_p or any(late[a] or shows[a] in ties for a in taken)
+        # when what is on the host is taken back, XLA chooses
+        is_back = primitive is place_p and params["sharding"] is DEVICE
+        is_late = is_back or any(late[a] or shows[a] in ties for a in taken)
         shown = None
         if roots and not is_late:
             is_free = primitive is not slice_p and primitive.tags & {"view", "broadcast"}
