@@ -97,7 +97,8 @@ def modf(x: Any) -> tuple[Any, Any]:
     """Returns the fractions of floats, which infinite ones have none of, and what is left."""
     x = inexact(x)
     whole = trunc(x)
-    return where(isinf(whole), copysign(0.0, whole), subtract(x, whole)), whole
+    fraction = where(signbit(x), -subtract(whole, x), subtract(x, whole))  # which has x's sign
+    return where(isinf(whole), copysign(0.0, whole), fraction), whole
 
 
 @composed(binary, floats=True)
