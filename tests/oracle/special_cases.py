@@ -97,8 +97,8 @@ abs absolute acos acosh angle arccos arccosh arcsin arcsinh arctan arctanh aroun
 atanh bitwise_invert bitwise_not cbrt ceil conj conjugate copy cos cosh deg2rad degrees digamma
 erf erfc erfinv exp exp2 expit expm1 fabs fix floor gammaln gelu i0 i0e i1 i1e imag invert iscomplex
 isfinite isinf isnan isneginf isposinf isreal lgamma log log10 log1p log2 logical_not logit
-modf nan_to_num negative ones_like positive psi rad2deg radians real reciprocal relu rint round rsqrt
-sigmoid sign signbit silu sin sinc sinh softplus sqrt square stop_gradient tan tanh trunc
+modf nan_to_num negative ones_like positive psi rad2deg radians real reciprocal relu rint round
+rsqrt sigmoid sign signbit silu sin sinc sinh softplus sqrt square stop_gradient tan tanh trunc
 zeros_like asarray array ascontiguousarray ravel atleast_1d atleast_2d atleast_3d flip flipud
 squeeze
 """
