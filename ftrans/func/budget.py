@@ -69,7 +69,7 @@ class Plan(NamedTuple):
 
     Attributes:
         program: the function, with a `checkpoint` for each stretch that is computed again.
-        budget: the bytes that were asked for; None where residuals are put on the host.
+        budget: the bytes that were asked for.
         default: the bytes that its derivative takes beside arguments and results as it is.
         peak: those that it takes as chosen; both as XLA says.
         again: for each stretch that is computed again, how many operations it has, and its first
@@ -78,15 +78,14 @@ class Plan(NamedTuple):
     """
 
     program: Program
-    budget: int | None
+    budget: int
     default: int
     peak: int
     again: tuple[tuple[int, Location | None, Location | None], ...]
     share: float
 
     def __str__(self) -> str:
-        asked = ", residuals on the host" if self.budget is None else f" of {size(self.budget)}"
-        head = f"{size(self.peak)}{asked}; without a budget {size(self.default)}"
+        head = f"{size(self.peak)} of {size(self.budget)}; without a budget {size(self.default)}"
         lines = [
             f"  again: {count} operations, {first} to line {last.line if last else '?'}"
             for count, first, last in self.again
@@ -97,7 +96,10 @@ class Plan(NamedTuple):
 
 
 class Budget:
-    """Is the budget of a transformed function, which is told what was chosen as its `plan`."""
+    """Is the budget of a transformed function, which is told what was chosen as its `plan`.
+
+    Where residuals are to be on the host there is nothing to choose, and `plan` stays None.
+    """
 
     def __init__(self, name: str, memory: Any):
         self.name = name
@@ -110,6 +112,8 @@ class Budget:
 
     def planned(self, program: Program, active: tuple[bool, ...], with_value: bool) -> Program:
         """Returns the program with what is chosen in it."""
+        if self.nbytes is None:
+            return _offloaded(program)
         self.function.plan = plan = planned(self.name, program, active, with_value, self.nbytes)
         return plan.program
 
@@ -125,7 +129,7 @@ def temporary(program: Program) -> int:
 
 
 def planned(
-    name: str, program: Program, active: tuple[bool, ...], with_value: bool, budget: int | None
+    name: str, program: Program, active: tuple[bool, ...], with_value: bool, budget: int
 ) -> Plan:
     """Chooses what is computed again, so that a gradient takes no more than a budget.
 
@@ -134,8 +138,7 @@ def planned(
         program: what is differentiated.
         active: for each input whether it is differentiated by.
         with_value: whether the value is asked for as well.
-        budget: the bytes that the gradient may take beside its arguments and results; None to put
-            all residuals on the host instead.
+        budget: the bytes that the gradient may take beside its arguments and results.
 
     Raises:
         ArgumentError: where it takes more whatever is computed again.
@@ -145,16 +148,11 @@ def planned(
     if found is None:
         plain = simplify(inline(program))
         measure = lambda made: temporary(value_and_grad(made, active, with_value))  # noqa: E731
-        if budget is None:
-            made = _offloaded(plain)
-            return program.memo.setdefault(
-                key, Plan(made, None, measure(plain), measure(made), (), 0.0)
-            )
         found = _search(_Chain(plain, active), budget, measure)
         if found.peak > budget and (steps := _with_steps(plain)) is not plain:
             found = min(found, _search(_Chain(steps, active), budget, measure), key=_rank)
         program.memo[key] = found
-    if budget is not None and found.peak > budget:
+    if found.peak > budget:
         raise ArgumentError(
             f"{name}: the derivative takes more memory, whatever is computed again.\n"
             f"  memory: {size(budget)}\n  least found: {size(found.peak)}\n"
@@ -165,16 +163,19 @@ def planned(
 
 
 def _rank(plan: Plan) -> tuple[float, ...]:
-    return max(plan.peak, plan.budget or 0), plan.share, plan.peak
+    return max(plan.peak, plan.budget), plan.share, plan.peak
 
 
 def _offloaded(program: Program) -> Program:
     """Returns a program whose derivative has its residuals on the host."""
-    with building(program.name, program.inputs) as (frame, inputs):
-        policy = policies.everything_offloaded
-        return finish(
-            frame, checkpoint_p(*inputs, program=program, policy=policy, prevent_cse=True)
-        )
+    found = program.memo.get("offloaded")
+    if found is None:
+        params = {"policy": policies.everything_offloaded, "prevent_cse": True}
+        with building(program.name, program.inputs) as (frame, inputs):
+            body = simplify(inline(program))
+            found = finish(frame, checkpoint_p(*inputs, program=body, **params))
+        program.memo["offloaded"] = found
+    return found
 
 
 def _with_steps(program: Program) -> Program:

@@ -134,7 +134,8 @@ def grad(
             a text such as "200 MB". So much of `func` is computed again as need be; XLA says what
             it comes to, for which up to some ten programs are compiled at the first call. What was
             chosen is told by `plan`, an attribute of the function that is returned. "offload"
-            keeps what the derivative needs in the host's memory, which on a CPU is its own.
+            keeps what the derivative needs in the host's memory, which on a CPU is its own; there
+            is nothing to choose then, and `plan` is None.
 
     Returns:
         A function of the same arguments that returns the gradient, in the structure of the

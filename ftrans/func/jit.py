@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.tree_util as tree
-import numpy as np
 
 from ftrans.config import config
+from ftrans.func.containers import holds_jax, holds_numpy, on_host
 from ftrans.func.derivative import array_outputs
 from ftrans.func.signature import (
     Chosen,
@@ -42,9 +42,17 @@ from ftrans.runtime import disk
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.executable import Source, needs_x64
 from ftrans.runtime.faults import is_marked, raised
-from ftrans.runtime.jaxlink import foreign, is_jax, is_traced_by_jax, reusable_x64, to_jax, x64
+from ftrans.runtime.jaxlink import (
+    foreign,
+    is_jax,
+    is_traced_by_jax,
+    reusable_x64,
+    to_jax,
+    unseen,
+    x64,
+)
 from ftrans.runtime.lower import lower
-from ftrans.runtime.meshes import explicit_mesh, mesh_around, on_automatic, to_host
+from ftrans.runtime.meshes import explicit_mesh, mesh_around, on_automatic
 from ftrans.traceback import OnTape, boundary, shorten
 
 
@@ -130,6 +138,7 @@ class Jitted:
 
     Attributes:
         records: by signature.
+        wary: whether an array was met that JAX has rounded before, see `unseen`.
         direct: what is called without asking for the signature, since it was asked for twice in a
             row; what JAX finds to be another one is `_Unknown`.
         integers: whether there ever were Python integers, whose size is to be looked at.
@@ -147,7 +156,7 @@ class Jitted:
             self.signature = None
         self.statics = Chosen.by_option(self.signature, options, "static")
         self.donated = Chosen.by_option(self.signature, options, "donate")
-        self.integers = False
+        self.integers = self.wary = False
         self.clear()
         self._under_jax(lambda *args, **kwargs: None)  # so that JAX finds fault with options now
 
@@ -194,7 +203,9 @@ class Jitted:
                         # else it is another signature, or lies where JAX cannot compute it
                         kinds = _Unknown, TypeError, ValueError
                         leaves = tree.tree_leaves((args, kwargs))
-                        if not (isinstance(error, kinds) or explicit_mesh(leaves) or mesh_around()):
+                        self.wary = "INVALID_ARGUMENT" in str(error)
+                        known = self.wary or isinstance(error, kinds)
+                        if not (known or explicit_mesh(leaves) or mesh_around()):
                             raise
                         record = self.direct = None
                 if record is None:
@@ -208,6 +219,8 @@ class Jitted:
                         result = on_automatic(mesh, on_plain, (args, kwargs))
                         self.direct = None  # what lies on explicit axes is to come here again
                         return result
+                    if holds_numpy(args, kwargs):
+                        given, named = tree.tree_map(unseen, (given, named))
                     by, call = observing.by, record.call
                     if by is not None:
                         call = functools.partial(by.program, self.name, call)
@@ -215,9 +228,9 @@ class Jitted:
                         result = call(record.captured, *given, **named)
                 if config.check_nan:
                     self._look_for_nan(args, kwargs, result)
-                if not _holds_jax(args, kwargs):
-                    return _to_host(result)
-                if record.calls_host or _holds_numpy(args, kwargs):
+                if not holds_jax(args, kwargs):
+                    return on_host(result)
+                if record.calls_host or holds_numpy(args, kwargs):
                     jax.block_until_ready(result)  # which reads arrays of NumPy where they lie
                 return result
             except OnTape:
@@ -288,7 +301,7 @@ class Jitted:
         is_new = record is None
         if record is None:
             record = self._recorded(key, leaves, *given)
-        lasts = record is self.last and args is given[0] and not state.of_tensors
+        lasts = record is self.last and args is given[0] and not (state.of_tensors or self.wary)
         self.direct = record if lasts else None
         self.last = record
         is_new = is_new and record.is_new and _PLAIN.issuperset(self.options)
@@ -410,41 +423,5 @@ def _frozen(arrays: list[Any]) -> tuple[Any, ...]:
         return tuple([x if is_jax(x) else to_jax(x) for x in arrays])
 
 
-# ---------------------------------------------------------------------------------- containers
-
-
-def _holds_jax(args: Any, kwargs: Any) -> bool:
-    """Tells whether results are to be those of JAX, which the first leaf mostly says."""
-    leaf = args
-    while type(leaf) in _SEQUENCES and leaf:
-        leaf = leaf[0]
-    if type(leaf) in _array_classes:
-        return True
-    for leaf in tree.tree_leaves((args, kwargs)):
-        if type(leaf) is not np.ndarray and is_jax(leaf):
-            if not is_traced_by_jax(leaf):
-                _array_classes.add(type(leaf))
-            return True
-    return False
-
-
-def _holds_numpy(args: Any, kwargs: Any) -> bool:
-    """Tells whether arrays of NumPy are among the arguments, which others may write to."""
-    if not kwargs and _array_classes.issuperset(map(type, args)):
-        return False
-    return np.ndarray in set(map(type, tree.tree_leaves((args, kwargs))))
-
-
-_SEQUENCES = (tuple, list)
-_array_classes: set[type] = set()
-"""The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
 _scopes: Any = [] if reusable_x64() else deque(maxlen=0)
 """Scopes that nobody is in."""
-
-
-def _to_host(result: Any) -> Any:
-    """Returns a result in arrays of NumPy's."""
-    if type(result) in _array_classes:
-        return to_host(result)
-    # inside a transformation of JAX, results may be traced though no argument was
-    return tree.tree_map(lambda x: x if is_traced_by_jax(x) else to_host(x), result)

@@ -16,7 +16,7 @@ from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import place_p
 from ftrans.primitives.placing import axes_of, is_on_mesh
 from ftrans.pytree import describe, leaf_name, shown
-from ftrans.runtime.jaxlink import is_traced_by_jax, x64
+from ftrans.runtime.jaxlink import is_traced_by_jax, unseen, x64
 from ftrans.traceback import boundary
 
 
@@ -126,7 +126,7 @@ def _placed(name: str, x: Any, shardings: Any, **options: Any) -> Any:
             found.append(getattr(own, name)(leaf, target))
         elif not is_tracing():
             with x64():
-                found.append(jax.device_put(leaf, target, **options))
+                found.append(jax.device_put(unseen(leaf), target, **options))
         else:
             array = as_array(leaf)
             found.append(array if target is None else place_p(array, sharding=target, names=None))

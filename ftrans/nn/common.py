@@ -20,7 +20,7 @@ from ftrans.ir import ArrayType, Program, type_of
 from ftrans.ir.dtype import is_float, is_half
 from ftrans.numpy.promotion import as_array, cast, inexact
 from ftrans.primitives.outside import silently
-from ftrans.runtime.jaxlink import is_jax, x64
+from ftrans.runtime.jaxlink import is_jax, unseen, x64
 
 INT = np.dtype("int32")
 
@@ -37,11 +37,12 @@ def formula(function: Function) -> Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         values = [*args, *kwargs.values()]
         of_jax, narrow = any(map(is_jax, values)), any(map(_is_narrow, values))
-        if narrow:
+        by_jax = of_jax or narrow
+        if by_jax:
             args, kwargs = jax.tree.map(
-                lambda x: jnp.asarray(x) if _is_narrow(x) else x, (args, kwargs)
+                lambda x: jnp.asarray(x) if _is_narrow(x) else unseen(x), (args, kwargs)
             )
-        with x64() if of_jax or narrow else nullcontext():
+        with x64() if by_jax else nullcontext():
             found = silently(True, functools.partial(function, **kwargs), *args)
         if narrow and not of_jax:
             return jax.tree.map(lambda x: np.array(x) if is_jax(x) else x, found)

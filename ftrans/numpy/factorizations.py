@@ -26,7 +26,7 @@ from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import is_array, promoted
 from ftrans.numpy.shaping import matrix_transpose
 from ftrans.primitives.matrices import on_diagonal
-from ftrans.runtime.jaxlink import is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.jaxlink import is_traced_by_jax, on_cpu, to_jax, unseen, x64
 
 __all__ = ["LinAlgError", "cholesky", "eigh", "eigvalsh", "inv", "qr", "solve", "svd", "svdvals"]
 
@@ -276,7 +276,7 @@ def _solved(a: Any, b: Any) -> Any:
         with x64():
             if on_cpu([a, b]):  # NumPy's LAPACK is the faster one
                 return to_jax(np.linalg.solve(np.asarray(a), np.asarray(b)))
-            return jnp.linalg.solve(a, b)
+            return jnp.linalg.solve(unseen(a), unseen(b))
     except (np.linalg.LinAlgError, ValueError, TypeError):
         return None  # the errors of shapes and of singular matrices are ours
 

@@ -20,6 +20,7 @@ from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.axes import moveaxis, transpose_p, zeros
 from ftrans.primitives.family import check_kind, normal, plain, total_bytes
+from ftrans.primitives.namespace import unseen
 from ftrans.primitives.record import Cost, Linear, Sample
 from ftrans.primitives.shape import reshape_p, rev_p
 
@@ -75,7 +76,7 @@ def _lower(xp: Any, x: Any, kernel: Any, **params: Any) -> Any:
         from jax import numpy as jnp
 
         with jax.enable_x64(True):
-            return np.asarray(_lower(jnp, x, kernel, **params))
+            return np.asarray(_lower(jnp, unseen(x), unseen(kernel), **params))
     from jax import lax
 
     return lax.conv_general_dilated(

@@ -23,7 +23,7 @@ import numpy as np
 from ftrans.interpreters.placing import placed
 from ftrans.ir import ArrayType, Program
 from ftrans.runtime import disk
-from ftrans.runtime.jaxlink import host_sharding, x64
+from ftrans.runtime.jaxlink import host_sharding, unseen, x64
 from ftrans.runtime.lower import lower
 
 # A structure with so many patterns of scalars on devices among its arguments packs none of them.
@@ -124,7 +124,7 @@ class Executable:
             arrays = pack.pack(arrays)
         if self._wide or self.calls_host:
             with x64(self.calls_host):
-                return self._host(*map(_unknown, arrays))  # type: ignore[misc]
+                return self._host(*map(unseen, arrays))  # type: ignore[misc]
         return self._host(*arrays)  # type: ignore[misc]
 
     def mixed(self, arrays: Sequence[Any]) -> Sequence[jax.Array]:
@@ -132,7 +132,7 @@ class Executable:
         self.used = tick()
         packing, function = self._variant(arrays)
         with x64(self.calls_host):
-            return function(*map(_unknown, packing.pack(arrays)))
+            return function(*map(unseen, packing.pack(arrays)))
 
     def _packing(self, apart: tuple[int, ...]) -> _Packing:
         """Returns how arguments travel, these scalars by themselves."""
@@ -153,15 +153,6 @@ class Executable:
                     found = packing, jax.jit(self._source.function(packing))
                     self._by_pattern[apart] = found
         return found
-
-
-def _unknown(x: Any) -> Any:
-    """Returns an array of NumPy's as one that JAX has not seen.
-
-    JAX 0.10 keeps what it rounded an array to outside of double precision, by identity, and takes
-    that within it as well: XLA then gets fewer bytes than it reads.
-    """
-    return x[...] if type(x) is np.ndarray else x
 
 
 _OF_JAX = (jax.Array, jax.ShapeDtypeStruct)

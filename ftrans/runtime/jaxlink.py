@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import FtransError
-from ftrans.primitives.namespace import is_traced_by_jax
+from ftrans.primitives.namespace import is_traced_by_jax, unseen
 from ftrans.primitives.outside import Scope
 from ftrans.runtime.native import interrupts
 
@@ -76,6 +76,21 @@ def is_key(x: Any) -> bool:
 def is_jax(value: Any) -> bool:
     """Tells whether a value is a `jax.Array`, one that JAX is tracing included."""
     return isinstance(value, jax.Array)
+
+
+CONCRETE: set[type] = set()
+"""The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
+
+
+def is_concrete(value: Any) -> bool:
+    """Tells whether a value is a `jax.Array` that JAX is not tracing."""
+    kind = type(value)
+    if kind in CONCRETE:
+        return True
+    if kind is np.ndarray or not is_jax(value) or is_traced_by_jax(value):
+        return False
+    CONCRETE.add(kind)
+    return True
 
 
 def is_jax_tracing() -> bool:
@@ -237,7 +252,7 @@ def to_jax(array: Any) -> jax.Array:
     put = _put_on_host()
     settings: Any = jax.config
     if put is None or settings.jax_default_device is not None:
-        return jnp.array(array, copy=True)
+        return jnp.array(unseen(array), copy=True)
     return put(_aval(array.shape, array.dtype), array)
 
 

@@ -17,13 +17,13 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding
 
 from ftrans.primitives.placing import automatic
-from ftrans.runtime.jaxlink import is_jax, is_jax_tracing, is_traced_by_jax, x64
+from ftrans.runtime.jaxlink import CONCRETE, is_concrete, is_jax, is_jax_tracing, x64
 
 
 def explicit_mesh(values: Iterable[Any]) -> Any:
     """Returns the mesh with explicit axes that one of some values lies on; None where none does."""
     for x in values:
-        if type(x) in _concrete or _is_concrete(x):
+        if type(x) in CONCRETE or is_concrete(x):  # a call for each array would show
             placed = x.sharding
             if type(placed) is NamedSharding and AxisType.Explicit in placed.mesh.axis_types:
                 return placed.mesh
@@ -48,18 +48,6 @@ def to_host(array: Any) -> Any:
     return np.array(array) if is_here else array
 
 
-_concrete: set[type] = set()
-"""The classes of concrete arrays of JAX that were seen: to ask for one is fast."""
-
-
-def _is_concrete(x: Any) -> bool:
-    if type(x) not in _concrete:
-        if type(x) is np.ndarray or not is_jax(x) or is_traced_by_jax(x):
-            return False
-        _concrete.add(type(x))
-    return True
-
-
 def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> Any:
     """Calls a function on a pytree with its explicit axes as automatic ones; returns what it does.
 
@@ -73,7 +61,7 @@ def on_automatic(mesh: Any, function: Callable[[Any], Any], arguments: Any) -> A
     around = AxisType.Explicit in jax.sharding.get_abstract_mesh().axis_types
     with jax.set_mesh(plain) if around else nullcontext():
         result = function(tree.tree_map(_moved, arguments))
-    lies_there = lambda x: _is_concrete(x) and getattr(x.sharding, "mesh", None) == plain  # noqa: E731
+    lies_there = lambda x: is_concrete(x) and getattr(x.sharding, "mesh", None) == plain  # noqa: E731
     return tree.tree_map(lambda x: _put(x, mesh) if lies_there(x) else x, result)
 
 

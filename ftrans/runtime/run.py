@@ -35,7 +35,7 @@ from ftrans.runtime.choice import OBSERVED, choose, note, plan_of
 from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, call_of, note_trace, record
 from ftrans.runtime.faults import explain_failure, raised
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, x64
+from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, unseen, x64
 from ftrans.runtime.meshes import explicit_mesh, is_spread, mesh_around, on_automatic, to_host
 from ftrans.runtime.segments import Segmented
 
@@ -158,7 +158,8 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
     count("interpreted")
     if not (host or on_cpu(arrays)):
         with x64(program.calls_host):
-            outputs = _apart([jnp.asarray(out) for out in evaluate(jnp, program, arrays)], arrays)
+            outputs = evaluate(jnp, program, list(map(unseen, arrays)))
+            outputs = _apart(list(map(jnp.asarray, outputs)), arrays)
             if program.calls_host:
                 jax.block_until_ready(outputs)  # what Python raises is to be raised here
         return outputs if as_jax else list(map(to_host, outputs))
@@ -236,7 +237,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             again = lambda xs: evaluate_primitive(primitive, xs, params)  # noqa: E731
             return on_automatic(mesh, again, list(arrays))
         with _precision(primitive, arrays, params, calls):
-            found = lower(jnp, *arrays, **params)
+            found = lower(jnp, *map(unseen, arrays), **params)
             outs = found if primitive.multiple else [found]
             return tuple([out if is_jax(out) else jnp.asarray(out) for out in outs])
     host = [np.asarray(array) for array in arrays]

