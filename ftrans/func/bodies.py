@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import jax
 import jax.tree_util as tree
 
 from ftrans.errors import DTypeError
@@ -15,7 +14,7 @@ from ftrans.ir import ArrayType, Program, Tracer, type_of
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives import convert_p
 from ftrans.pytree import describe, leaf_name
-from ftrans.runtime.jaxlink import is_key
+from ftrans.runtime.jaxlink import words
 from ftrans.traceback import OnTape
 
 
@@ -29,7 +28,7 @@ def flatten_arrays(
     paths, structure = tree.tree_flatten_with_path(value)
     leaves, names, weak = [], [], []
     for path, leaf in paths:
-        leaf, label = _words(leaf), leaf_name(root, path)
+        leaf, label = words(leaf), leaf_name(root, path)
         if not (is_array(leaf) or is_scalar(leaf)):
             raise DTypeError(
                 f"{name}: {root} must {verb} a pytree of arrays.\n  {label}: {describe(leaf)}\n"
@@ -39,10 +38,6 @@ def flatten_arrays(
         names.append(label)
         weak.append(is_scalar(leaf) or (isinstance(leaf, Tracer) and leaf.weak))
     return leaves, names, weak, structure
-
-
-def _words(leaf: Any) -> Any:
-    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
 def stage_body(
@@ -58,7 +53,7 @@ def stage_body(
     def call(*tracers: Any) -> Any:
         result = OnTape.returned(body(*tree.tree_unflatten(structure, tracers)))
         flatten_arrays(name, root, result, "return")
-        return tree.tree_map(_words, result)
+        return tree.tree_map(words, result)
 
     inputs = abstract_inputs(types, f"an argument of a body of {name}")
     title = name if axes else f"{name}({name_of(body)})"

@@ -59,7 +59,7 @@ def _looked_up(function: str, axis_name: Any) -> tuple[Axes, bool]:
         if size is None:
             try:
                 size = jax.lax.axis_size(name)
-            except (NameError, TypeError):
+            except (NameError, TypeError, ValueError):
                 known = ", ".join(f"{name!r} of size {size}" for name, size in ours.items())
                 raise AxisError(
                     f"{function}: no mapped axis is called {name!r}.\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -14,11 +14,11 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.errors import DTypeError, StaticArgumentError
+from ftrans.errors import ArgumentError, DTypeError, StaticArgumentError
 from ftrans.ir import ArrayType, Tracer
 from ftrans.numpy.promotion import as_array, default_dtype, is_array, is_scalar
 from ftrans.pytree import Skeleton, argument_name, describe, leaf_name, split
-from ftrans.runtime.jaxlink import is_jax
+from ftrans.runtime.jaxlink import is_jax, is_key, words
 
 
 class Chosen(NamedTuple):
@@ -43,19 +43,21 @@ class Chosen(NamedTuple):
             options: those of `jax.jit`.
             which: "static" or "donate".
         """
-        numbers, names = options.get(f"{which}_argnums"), options.get(f"{which}_argnames")
-        if signature is not None and (numbers is None) != (names is None):
+        given = options.get(f"{which}_argnums"), options.get(f"{which}_argnames")
+        numbers = _tuple(f"{which}_argnums", given[0], int)
+        names = _tuple(f"{which}_argnames", given[1], str)
+        if signature is not None and (given[0] is None) != (given[1] is None):
             positional = [
                 p.name
                 for p in signature.parameters.values()
                 if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
             ]
-            if numbers is None:
-                numbers = tuple(i for i, p in enumerate(positional) if p in _tuple(names))
+            if given[0] is None:
+                numbers = tuple(i for i, p in enumerate(positional) if p in names)
             else:
                 count = len(positional)
-                names = tuple(positional[i] for i in _tuple(numbers) if -count <= i < count)
-        return cls(_tuple(numbers), _tuple(names))
+                names = tuple(positional[i] for i in numbers if -count <= i < count)
+        return cls(numbers, names)
 
     def positions(self, args: Sequence[Any]) -> set[int]:
         """Returns the positions of those among these arguments, from the front."""
@@ -81,10 +83,18 @@ class Chosen(NamedTuple):
         return full, others[1] | {name: kwargs[name] for name in self.names if name in kwargs}
 
 
-def _tuple(option: Any) -> tuple[Any, ...]:
-    if option is None:
+def _tuple(option: str, value: Any, kind: type) -> tuple[Any, ...]:
+    """Returns what an option of `jax.jit` says, one or several, as a tuple."""
+    if value is None:
         return ()
-    return (option,) if isinstance(option, (int, str)) else tuple(option)
+    found = tuple(value) if isinstance(value, Iterable) and type(value) is not str else (value,)
+    if not all(isinstance(x, (kind, np.integer)) for x in found):
+        what, example = ("positions", "(0, 2)") if kind is int else ("names", "('size',)")
+        raise ArgumentError(
+            f"jit: {option} are {what} of arguments.\n  {option}: {value!r}\n"
+            f"  Write {option}={example}."
+        )
+    return found
 
 
 # ---------------------------------------------------------------------------------- the signature
@@ -171,7 +181,7 @@ class _Static:
 def wrapped(
     name: str, func: Callable[..., Any], statics: Chosen, args: Any, kwargs: Any
 ) -> tuple[Any, Any]:
-    """Returns the arguments with leaves that are no arrays made static.
+    """Returns the arguments with leaves that are no arrays made static, and words for keys.
 
     Raises:
         StaticArgumentError: where what is static, an argument or such a leaf, cannot be hashed, and
@@ -179,7 +189,8 @@ def wrapped(
     """
     check_static(name, func, statics, args, kwargs)
     values, rest = split(statics.apart(args, kwargs), is_given)
-    leaves = [None if leaf is None else _Static(leaf) for leaf in rest.leaves]
+    made = lambda leaf: words(leaf) if is_key(leaf) else _Static(leaf)  # noqa: E731
+    leaves = [None if leaf is None else made(leaf) for leaf in rest.leaves]
     return statics.joined(Skeleton(rest.structure, leaves).build(values), args, kwargs)
 
 
@@ -199,7 +210,7 @@ def check_static(
             _check_hashable(name, _label(func, root), value)
             continue
         for path, leaf in tree.tree_flatten_with_path(value)[0]:
-            if is_array(leaf) or is_scalar(leaf):
+            if is_array(leaf) or is_scalar(leaf) or is_key(leaf):
                 continue
             label = _label(func, (*root, *path))
             _check_hashable(name, label, leaf)

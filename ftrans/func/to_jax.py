@@ -14,7 +14,7 @@ from ftrans.func.signature import is_given
 from ftrans.func.staging import named
 from ftrans.ir import is_tracing
 from ftrans.runtime.faults import raised
-from ftrans.runtime.jaxlink import is_jax, is_key
+from ftrans.runtime.jaxlink import is_jax, words
 from ftrans.traceback import bounded
 
 
@@ -73,8 +73,7 @@ def _given(x: Any) -> Any:
 
 
 def _leaf(x: Any) -> Any:
-    if is_key(x):
-        return jax.random.key_data(x)
+    x = words(x)
     if not is_given(x):
         return x
     x = x if is_jax(x) else jnp.asarray(x)

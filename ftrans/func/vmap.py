@@ -37,6 +37,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.numpy.views import fresh
 from ftrans.pytree import argument_name, describe, holds_arrays, leaf_names, shown
+from ftrans.runtime.jaxlink import is_key, words
 from ftrans.traceback import OnTape, boundary, bounded
 
 
@@ -113,7 +114,7 @@ def vmap(
         for leaf, dim in zip(leaves, dims, strict=True):
             if dim is None:
                 continue
-            array = as_array(leaf)
+            array = as_array(words(leaf))
             t = type_of(array)
             source = Abstract(reason, array, dim)
             inputs.append((ArrayType(t.shape[:dim] + t.shape[dim + 1 :], t.dtype), source, False))
@@ -220,7 +221,7 @@ def _dims(
         if dim is None:
             dims.append(None)
             continue
-        if not is_array(leaf):
+        if not (is_array(leaf) or is_key(leaf)):
             maybe = is_scalar(leaf) or isinstance(leaf, np.ndarray) or holds_arrays(leaf)
             if lenient and not maybe:
                 dims.append(None)
@@ -230,16 +231,20 @@ def _dims(
                 f"  {label(number)}: {describe(leaf)}\n"
                 f"  Give it None in in_dims, which leaves it as it is."
             )
-        t = type_of(leaf)
-        if not -t.ndim <= dim < t.ndim:
+        ndim = leaf.ndim  # of keys that without the axis of their words
+        if not -ndim <= dim < ndim:
             raise AxisError(
                 f"{name}: in_dims names an axis that an argument does not have.\n"
-                f"  {label(number)}: axis {dim} of {t}\n"
-                + (f"  Its axes are {-t.ndim} ... {t.ndim - 1}. " if t.ndim else "  ")
+                f"  {label(number)}: axis {dim} of {_type(leaf)}\n"
+                + (f"  Its axes are {-ndim} ... {ndim - 1}. " if ndim else "  ")
                 + "Where it is not mapped, give it None in in_dims."
             )
-        dims.append(dim % t.ndim)
+        dims.append(dim % ndim)
     return dims
+
+
+def _type(leaf: Any) -> Any:
+    return f"keys{list(leaf.shape)}" if is_key(leaf) else type_of(leaf)
 
 
 _FITS = {
@@ -296,7 +301,7 @@ def _size(
 
     def lines() -> str:
         return "".join(
-            f"  {label(i)}: axis {d} of {type_of(x)} has size {x.shape[d]}\n"
+            f"  {label(i)}: axis {d} of {_type(x)} has size {x.shape[d]}\n"
             for i, (x, d) in enumerate(zip(leaves, dims, strict=True))
             if d is not None
         )

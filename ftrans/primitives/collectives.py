@@ -307,10 +307,11 @@ all_to_all_p = collective(
 
 def _permuted(x: ArrayType, size: int, *, perm: tuple[tuple[int, int], ...]) -> ArrayType:
     for which, places in zip(("source", "destination"), zip(*perm, strict=True), strict=False):
-        if len(set(places)) < len(places) or not all(0 <= place < size for place in places):
+        is_there = all(0 <= place < size for place in places)
+        if not is_there or len(set(places)) < len(places):
+            fault = f"is the {which} of one pair at most" if is_there else "is one on the axis"
             raise ArgumentError(
-                f"ppermute: each place is the {which} of one pair at most.\n"
-                f"  perm: {perm}\n  The places are 0 ... {size - 1}."
+                f"ppermute: each place {fault}.\n  perm: {perm}\n  The places are 0 ... {size - 1}."
             )
     return x.update()
 

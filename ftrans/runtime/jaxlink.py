@@ -73,6 +73,11 @@ def is_key(x: Any) -> bool:
     return not isinstance(dtype, np.dtype) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
+def words(x: Any) -> Any:
+    """Returns the words of one or more keys of random numbers; anything else as it is."""
+    return jax.random.key_data(x) if is_key(x) else x
+
+
 def is_jax(value: Any) -> bool:
     """Tells whether a value is a `jax.Array`, one that JAX is tracing included."""
     return isinstance(value, jax.Array)

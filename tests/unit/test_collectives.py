@@ -483,6 +483,12 @@ def test_other_errors() -> None:
         "ppermute: each place is the destination of one pair at most.\n"
         "  perm: ((0, 1), (2, 1))\n  The places are 0 ... 2."
     )
+    assert raised(ArgumentError, lambda: mapped(lambda x: ftrans.ppermute(x, "i", [(0, 3)]))) == (
+        "ppermute: each place is one on the axis.\n  perm: ((0, 3),)\n  The places are 0 ... 2."
+    )
+    assert raised(AxisError, lambda: ftrans.psum(1.0, 0)).startswith(
+        "psum: no mapped axis is called 0.\n  axes here: none\n"
+    )
     for wrong in (3, "ab", [(0.5, 1)]):
         assert raised(
             ArgumentError, lambda perm=wrong: mapped(lambda x: ftrans.ppermute(x, "i", perm))

@@ -72,6 +72,19 @@ def test_static_arguments_under_other_transforms() -> None:
     assert_close(func.vmap(lambda row: f(row, 2, flip=False))(M), (M**2).sum(1))
 
 
+def test_options_that_name_no_arguments_are_refused() -> None:
+    for option, value, what in (
+        ("static_argnums", 1.0, "positions"),
+        ("static_argnums", ("n",), "positions"),
+        ("donate_argnames", 1, "names"),
+    ):
+        with pytest.raises(ftrans.errors.ArgumentError) as caught:
+            ftrans.jit(lambda x, n: x, **{option: value})
+        first, second, _ = str(caught.value).splitlines()
+        assert first == f"jit: {option} are {what} of arguments."
+        assert second == f"  {option}: {value!r}"
+
+
 def test_keyword_arguments_and_pytrees() -> None:
     @ftrans.jit
     def f(params: Any, *, scale: Any, extra: Any = None) -> Any:

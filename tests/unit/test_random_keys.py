@@ -113,6 +113,34 @@ def test_keys_under_transforms() -> None:
     assert picked == random.normal(key)
 
 
+def test_keys_of_jax_are_arguments_of_transforms() -> None:
+    keys = jax.random.split(jax.random.key(3), 6).reshape(2, 3)
+    words = np.asarray(jax.random.key_data(keys))
+    draw = lambda key, x: random.normal(key, (2,)) * x  # noqa: E731
+    traced = []
+
+    @ftrans.jit
+    def jitted(given: Any, scale: Any) -> Any:
+        traced.append(1)
+        return draw(given["key"], scale)
+
+    for key, its_words in zip(keys[0], words[0], strict=True):
+        expected = draw(its_words, 2.0)
+        np.testing.assert_array_equal(jitted({"key": key}, 2.0), expected)
+        np.testing.assert_array_equal(ftrans.jit(jitted)({"key": key}, 2.0), expected)
+    assert len(traced) == 1 + 3  # once for all keys, and inside of each of the functions around it
+    for dim in (0, 1, -1, -2):
+        mapped = func.vmap(lambda k: func.vmap(draw, (0, None))(k, 2.0), dim)
+        expected = mapped_by_words = func.vmap(mapped.__wrapped__, dim % 2)(words)
+        np.testing.assert_array_equal(mapped(keys), mapped_by_words)
+    assert expected.shape == (2, 3, 2)
+    for dim in (2, -3):
+        with pytest.raises(errors.AxisError, match=rf"axis {dim} of keys\[2, 3\]"):
+            func.vmap(lambda k: k, dim)(keys)
+    with pytest.raises(errors.ShapeError, match=r"axis 0 of keys\[2, 3\] has size 2"):
+        func.vmap(draw)(keys, np.ones(5))
+
+
 def test_an_unmapped_key_is_the_same_for_all() -> None:
     """Keys are explicit: as in JAX, it takes no word of `randomness`."""
     draw = lambda key: random.normal(key, (2,))  # noqa: E731
