@@ -55,15 +55,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5975,
+    "autograd": 5988,
     "custom": 5627,
     "external": 1174,
     "func": 7538,
     "interop": 2572,
-    "interpreters": 3758,
+    "interpreters": 3759,
     "ir": 2624,
     "nn": 2893,
-    "numpy": 9448,
+    "numpy": 9927,
     "primitives": 9954,
     "random": 1272,
     "runtime": 4589,
@@ -211,7 +211,9 @@ OF_ALL_NAMES = {
     "numpy/advice.py",
     "numpy/methods.py",
     "numpy/protocols.py",
+    "numpy/torch_functions.py",
     "numpy/torch_methods.py",
+    "numpy/torch_places.py",
 }
 """These look names up in the package that they are in, when they are called."""
 

@@ -28,6 +28,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
+from ftrans.numpy.torch_functions import TWINNED, UNTWINNED
 from ftrans.numpy.torch_methods import (
     Functions,
     Views,
@@ -45,18 +46,21 @@ Function = Callable[..., Any]
 
 # methods with twins that write in place; the function stands behind a colon
 ELEMENTWISE = f"""{_OF_VALUES}
-    conj_physical:conjugate tril triu cumsum cumprod heaviside sinc
-    addcmul addcdiv lerp masked_fill
+    conj_physical:conjugate tril triu cumsum cumprod heaviside sinc sgn:sign fix:trunc
+    greater greater_equal less less_equal not_equal logaddexp2 nextafter i0 gcd lcm
+    addcmul addcdiv lerp masked_fill {" ".join(TWINNED)}
 """
 
 # methods without a twin
-OTHERS = """
+OTHERS = f"""
     conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
     equal:array_equal signbit
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
     sum prod mean amax amin any all argmax argmin ptp count_nonzero
     nansum nanmean logcumsumexp logsumexp softmax log_softmax
     diff flip roll nonzero argwhere take_along_axis searchsorted tile clone:copy
+    fliplr flipud rot90 kron vdot isreal corrcoef
+    det inverse:inv slogdet cholesky pinverse:pinv matrix_power {" ".join(UNTWINNED)}
 """
 
 _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
@@ -144,17 +148,7 @@ _INSTEAD = {
         ("stride", "data_ptr", "storage", "storage_offset", "untyped_storage", "layout"),
         "It is not laid out in memory before it is asked for: see x.detach().numpy()",
     ),
-    **dict.fromkeys(("scatter_add", "index_add"), "Write ftrans.numpy.at(x)[index].add(source)"),
-    **dict.fromkeys(
-        ("index_copy", "index_fill", "index_put", "masked_scatter"), "Write x[index] = values"
-    ),
-    **dict.fromkeys(("split_with_sizes", "tensor_split"), "Write x.split(sizes, dim)"),
     **dict.fromkeys(("exponential", "random"), "Write x.copy_(values), which a generator draws"),
-    "scatter": "Write ftrans.numpy.put_along_axis(x, index, source, dim)",
-    "kthvalue": "Write x.sort(dim)[0].select(dim, k - 1)",
-    "clamp_min": "Write x.clamp(min=value)",
-    "clamp_max": "Write x.clamp(max=value)",
-    "frac": "Write x - x.trunc()",
     "resize": "Write x.data = ftrans.numpy.resize(x, shape)",
     "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
     "set_": "Write x.data = value",
@@ -323,7 +317,8 @@ def install() -> None:
         make = makers.get(members, lambda name, member: boundary(member))
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):
-                member.__qualname__ = f"Tensor.{name}"  # which Python's errors name
+                if member.__qualname__ == f"{members.__name__}.{name}":
+                    member.__qualname__ = f"Tensor.{name}"  # which Python's errors name
                 setattr(Tensor, name, make(name, member))
             elif isinstance(member, property):
                 setattr(Tensor, name, member)

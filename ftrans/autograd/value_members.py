@@ -80,9 +80,13 @@ class ValueMembers:
         """Returns the number of elements."""
         return self._type.size
 
+    nelement = numel
+
     def dim(self: Any) -> int:
         """Returns the number of dimensions."""
         return self._type.ndim
+
+    ndimension = dim
 
     def __len__(self: Any) -> int:
         if not self._type.ndim:

@@ -13,7 +13,13 @@ from ftrans.autograd.short import taken
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
 from ftrans.errors import UnsupportedError
-from ftrans.numpy.torch_methods import Function, chunk_size, indices_of, parts_of
+from ftrans.numpy.torch_methods import (
+    Function,
+    chunk_size,
+    indices_of,
+    parts_of,
+    sizes_between,
+)
 
 
 def _is_basic(index: Any) -> bool:
@@ -68,6 +74,8 @@ class ViewMembers:
 
     T = property(lambda self: view(self, _T))
     mT = property(lambda self: view(self, fnp.matrix_transpose))
+    mH = property(lambda self: self.mT.conj())
+    H = property(lambda self: self.T.conj())
     real = property(lambda self: view(self, fnp.real) if self.is_complex() else self)
     imag = property(lambda self: view(self, fnp.imag))
 
@@ -95,6 +103,12 @@ class ViewMembers:
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
         """Returns parts of a size, or of several sizes, along a dimension."""
         return _views("split", self, parts_of(self, split_size, dim), split_size, dim)
+
+    split_with_sizes = split
+
+    def tensor_split(self: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+        """Returns so many parts along a dimension, as alike as can be, or those between indices."""
+        return self.split(sizes_between(self, indices_or_sections, dim), dim)
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
         """Returns so many parts along a dimension, or fewer, of one size but for the last."""

@@ -27,6 +27,7 @@ _TORCH = {
     "vstack": "Cat", "dstack": "Cat", "selu": "Elu", "layer_norm": "NativeLayerNorm",
     "pad": "ConstantPadNd", "conv1d": "Convolution", "conv2d": "Convolution",
     "conv3d": "Convolution", "max_pool2d": "MaxPool2DWithIndices", "avg_pool2d": "AvgPool2D",
+    "msort": "Sort", "take_along_dim": "Gather", "cross": "LinalgCross", "diagflat": "DiagEmbed",
     "l1_loss": "Mean", "kl_div": "Mean", "normalize": "Div",
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""

@@ -12,7 +12,7 @@ from functools import partial
 from inspect import signature, unwrap
 from itertools import accumulate
 from types import FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.methods import merged, sizes_of, with_axis
+from ftrans.numpy.torch_functions import FUNCTIONS, Extreme, along, int64
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
 
@@ -52,27 +53,6 @@ def named(function: Function, name: str, doc: str | None) -> Function:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
-
-
-def int64(at: Any) -> Any:
-    """Returns places, or counts, in PyTorch's dtype of them; NumPy's functions here have int32."""
-    return fnp.astype(at, np.int64)
-
-
-class Extreme(NamedTuple):
-    """Is what `max` and `min` return along a dimension, and `sort`."""
-
-    values: Any
-    indices: Any
-
-
-def along(indices: Function, x: Any, dim: int, keepdim: bool) -> Extreme:
-    """Returns the extreme values along a dimension, and where they are."""
-    if not x.ndim:
-        return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
-    at = int64(indices(x, axis=dim, keepdims=True))
-    found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
-    return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
 
 
 def _spread(function: Function) -> Function:
@@ -182,10 +162,15 @@ class Functions:
         """Returns log(x / (1 - x)), with x held `eps` away from 0 and 1."""
         return fnp.logit(self if eps is None else fnp.clip(self, eps, 1.0 - eps))
 
-    @with_axis
     def gather(self: Any, dim: int, index: Any) -> Any:
         """Returns the elements that an index chooses along a dimension."""
-        return fnp.take_along_axis(self, index, axis=dim)
+        if 0 in index.shape:
+            return fnp.zeros(index.shape, self.dtype)
+        return (
+            fnp.broadcast_to(self, index.shape)
+            if not self.ndim
+            else fnp.take_along_axis(self, index, axis=dim)
+        )
 
     @with_axis
     def index_select(self: Any, dim: int, index: Any) -> Any:
@@ -278,6 +263,16 @@ def chunk_size(x: Any, chunks: int, dim: int) -> int:
     return -(-max(count, 1) // chunks) if chunks > 0 else -1
 
 
+def sizes_between(x: Any, given: Any, dim: int) -> list[int]:
+    """Returns the sizes of so many parts, as alike as can be, or of those between indices."""
+    size = x.shape[canonical_axis("tensor_split", dim, x.ndim)]
+    given = np.asarray(given).tolist()
+    if isinstance(given, int):
+        return [size // given + (i < size % given) for i in range(given)]
+    ends = [slice(i).indices(size)[1] for i in given]
+    return [end - start for start, end in zip([0, *ends], [*ends, size], strict=True)]
+
+
 def parts_of(x: Any, sizes: int | Sequence[int], dim: int) -> list[Function]:
     """Returns what takes each part of a size, or of several sizes, along a dimension."""
     total, split_size = x.shape[canonical_axis("split", dim, x.ndim)], sizes
@@ -296,7 +291,8 @@ def parts_of(x: Any, sizes: int | Sequence[int], dim: int) -> list[Function]:
 
 def function_of(name: str, target: str) -> Function:
     """Returns the function of values that a method is; reductions take `(x, dim, keepdim)`."""
-    function = vars(Functions).get(name) or getattr(fnp, target)
+    own: Any = vars(Functions).get(name) or FUNCTIONS.get(name)
+    function: Any = own or getattr(fnp, target, None) or getattr(fnp.linalg, target)
     if name in ALONG_ONE.split():
         function = with_axis(function)
     if name not in REDUCTIONS.split():
@@ -359,6 +355,11 @@ class _Members:
 
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
         return tuple([get(self) for get in parts_of(self, split_size, dim)])
+
+    split_with_sizes = split
+
+    def tensor_split(self: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
+        return _Members.split(self, sizes_between(self, indices_or_sections, dim), dim)
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
         return _Members.split(self, chunk_size(self, chunks, dim), dim)
@@ -428,8 +429,8 @@ def install() -> None:
     found = MEANT
     for name in (REDUCTIONS + " " + ALONG_ONE).split():
         found[name] = _of_values(function_of(name, name))
-    for members in (Functions, Views):
-        for name, member in vars(members).items():
+    for members in (FUNCTIONS, vars(Functions), vars(Views)):
+        for name, member in members.items():
             if callable(member) and not name.startswith("__"):
                 found[name] = _of_values(unwrap(member))
     found |= {k: v for k, v in vars(_Members).items() if isinstance(v, FunctionType)}

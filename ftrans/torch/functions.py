@@ -10,7 +10,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.tree_util as tree
 import numpy as np
 
@@ -18,7 +17,6 @@ import ftrans.numpy as fnp
 from ftrans import nn
 from ftrans.config import config
 from ftrans.errors import ArgumentError
-from ftrans.interop import from_jax
 from ftrans.ir import Tracer
 from ftrans.numpy.methods import sizes_of
 from ftrans.numpy.torch_methods import Functions
@@ -213,23 +211,6 @@ def broadcast_tensors(*tensors: Any) -> Any:
 def einsum(equation: str, *operands: Any) -> Any:
     """Returns the sum of products of tensors whose dimensions carry labels."""
     return fnp.einsum(equation, *_listed(operands))
-
-
-_slogdet = from_jax(jax.numpy.linalg.slogdet)
-
-
-def cross(input: Any, other: Any, dim: int | None = None) -> Any:
-    """Returns the cross products along an axis, the first one of size 3 where none is given."""
-    if dim is None:
-        shape = np.broadcast_shapes(np.shape(input), np.shape(other))
-        dim = shape.index(3) if 3 in shape else -1
-    return fnp.linalg.cross(input, other, axis=dim)
-
-
-def logdet(input: Any) -> Any:
-    """Returns the logarithm of the determinant, NaN where that is negative; or a complex one."""
-    sign, logarithm = _slogdet(input)
-    return fnp.log(sign) + logarithm
 
 
 def vector_norm(

@@ -1,0 +1,299 @@
+"""Functions of values that PyTorch has, as methods too, and NumPy has not, or not so.
+
+What is chosen by order or place, and made of matrices; and what is written to places, which
+`torch_places.py` has. `torch_methods.py` gives them to traced values that stand for tensors, the
+tables of `autograd` to tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.errors import ArgumentError
+from ftrans.numpy import torch_places
+from ftrans.numpy.axes import canonical_axis
+from ftrans.numpy.methods import sizes_of, with_axis
+
+Function = Callable[..., Any]
+
+
+def int64(at: Any) -> Any:
+    """Returns places, or counts, in PyTorch's dtype of them; NumPy's functions here have int32."""
+    return fnp.astype(at, np.int64)
+
+
+# --------------------------------------------------------------------------------- what is chosen
+
+
+class Extreme(NamedTuple):
+    """Is what `max`, `sort` and others return along a dimension."""
+
+    values: Any
+    indices: Any
+
+
+class Extent(NamedTuple):
+    """Is what `aminmax` returns."""
+
+    min: Any
+    max: Any
+
+
+def along(indices: Function, x: Any, dim: int, keepdim: bool) -> Extreme:
+    """Returns the extreme values along a dimension, and where they are."""
+    if not x.ndim:
+        return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
+    at = int64(indices(x, axis=dim, keepdims=True))
+    found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
+    return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
+
+
+def _in_order(x: Any, axis: int, keepdims: bool, number: Any) -> Any:
+    """Returns where the element is that stands at a place, or at a place in each row, in order."""
+    at = fnp.argsort(x, axis=axis, stable=True)
+    if isinstance(number, int):
+        return fnp.take(at, np.array([number]), axis=axis)
+    return fnp.take_along_axis(at, number, axis=axis)
+
+
+def kthvalue(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """Returns the k-th smallest elements along a dimension, counted from 1, and where they are."""
+    size = self.shape[canonical_axis("kthvalue", dim, self.ndim)] if self.ndim else 1
+    if not 1 <= k <= size:
+        raise ArgumentError(
+            f"kthvalue: there is no such element.\n  k: {k}\n  It is one of 1 ... {size}."
+        )
+    return along(partial(_in_order, number=k - 1), self, dim, keepdim)
+
+
+def _median(x: Any, dim: int | None, keepdim: bool, skips: bool) -> Any:
+    if dim is None:
+        found = _median(fnp.reshape(fnp.stop_gradient(x), (-1,)), 0, False, skips).values
+        equal = fnp.logical_or(x == found, fnp.logical_and(fnp.isnan(x), fnp.isnan(found)))
+        # of several that are equal each has its share, as in PyTorch
+        return fnp.amax(x, where=equal, initial=-np.inf) if x.dtype.kind == "f" else found
+    if not x.ndim:
+        return along(fnp.argmax, x, dim, keepdim)
+    undefined = fnp.isnan(x)
+    count = fnp.sum(fnp.logical_not(undefined), axis=dim, keepdims=True)
+    size = x.shape[canonical_axis("median", dim, x.ndim)]
+    if not size:
+        raise ArgumentError(f"median: there is no element.\n  dim: {dim}, of size 0")
+    middle = fnp.maximum((count - 1) // 2, 0)
+    # what is NaN comes last, and is the median where it is not skipped
+    number = middle if skips else fnp.where(count == size, middle, count)
+    return along(partial(_in_order, number=number), x, dim, keepdim)
+
+
+def median(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Returns the median, the lower one of two; along a dimension where it is as well."""
+    return _median(self, dim, keepdim, False)
+
+
+def nanmedian(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Returns the median of what is not NaN, the lower one of two; see `median`."""
+    return _median(self, dim, keepdim, True)
+
+
+def _so_far(name: str) -> Function:
+    extreme = getattr(fnp, name)
+
+    @with_axis
+    def running(self: Any, dim: int) -> Any:
+        values = extreme(fnp.stop_gradient(self), axis=dim)
+        is_it = fnp.logical_or(self == values, fnp.isnan(self))
+        place = np.arange(self.shape[dim]).reshape((-1,) + (1,) * (self.ndim - 1 - dim % self.ndim))
+        at = fnp.cummax(fnp.where(is_it, place, 0), axis=dim)
+        return Extreme(fnp.take_along_axis(self, at, axis=dim), int64(at))
+
+    running.__name__ = running.__qualname__ = name
+    running.__doc__ = f"Returns the running {name[3:]}imum along a dimension, and where it was met."
+    return running
+
+
+cummax, cummin = _so_far("cummax"), _so_far("cummin")
+
+
+@with_axis
+def msort(self: Any) -> Any:
+    """Returns the elements in order along the first dimension."""
+    return fnp.sort(self, axis=0)
+
+
+def aminmax(self: Any, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Returns the smallest and the largest elements."""
+    options = {"axis": dim if self.ndim else None, "keepdims": keepdim}
+    return Extent(fnp.amin(self, **options), fnp.amax(self, **options))
+
+
+def _quantile(function: Function) -> Function:
+    def quantile(
+        self: Any, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear"
+    ) -> Any:
+        axis = dim if self.ndim else None
+        return function(self, q, axis=axis, keepdims=keepdim, method=interpolation)
+
+    quantile.__name__ = quantile.__qualname__ = function.__name__
+    quantile.__doc__ = "Returns quantiles of all elements, or along a dimension."
+    return quantile
+
+
+quantile, nanquantile = _quantile(fnp.quantile), _quantile(fnp.nanquantile)
+
+
+def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Any:
+    """Counts how often each integer is there, or adds its weights up."""
+    found = fnp.bincount(self, weights, minlength=minlength)
+    return int64(found) if weights is None else found
+
+
+def take(self: Any, index: Any) -> Any:
+    """Returns the elements at places that count through all dimensions."""
+    return fnp.take(fnp.reshape(self, (-1,)), index)
+
+
+def take_along_dim(self: Any, indices: Any, dim: int | None = None) -> Any:
+    """Returns the elements that indices choose along a dimension, or of all of them in a row."""
+    return fnp.take_along_axis(self, fnp.ravel(indices) if dim is None else indices, axis=dim)
+
+
+def masked_select(self: Any, mask: Any) -> Any:
+    """Returns the elements where a mask holds, in a row."""
+    return fnp.getitem(*fnp.broadcast_arrays(self, mask))
+
+
+def repeat_interleave(
+    self: Any, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Any:
+    """Repeats each element, or each part along a dimension."""
+    return fnp.repeat(fnp.atleast_1d(self), repeats, axis=dim, total_repeat_length=output_size)
+
+
+@with_axis
+def unfold(self: Any, dimension: int, size: int, step: int) -> Any:
+    """Returns slices of a size along a dimension, `step` apart, along a last dimension."""
+    axis = canonical_axis("unfold", dimension, self.ndim)
+    starts = np.arange(0, self.shape[axis] - size + 1, step)
+    found = fnp.take(self, starts[:, None] + np.arange(size), axis=axis)
+    return fnp.moveaxis(found, axis + 1, -1)
+
+
+def sum_to_size(self: Any, *size: Any) -> Any:
+    """Sums what was broadcast from a shape to that."""
+    shape = tuple(sizes_of(size))
+    more = self.ndim - len(shape)
+    sides = [i + more for i, n in enumerate(shape) if n == 1 != self.shape[i + more]]
+    return fnp.reshape(fnp.sum(self, axis=(*range(more), *sides)), shape)
+
+
+# ------------------------------------------------------------------------------------- elementwise
+
+
+def frac(self: Any) -> Any:
+    """Returns what is left of whole numbers, with the sign of the element."""
+    return self - fnp.trunc(self)
+
+
+def clamp_min(self: Any, min: Any) -> Any:
+    """Returns the larger of the elements and a bound."""
+    return fnp.clip(self, min, None)
+
+
+def clamp_max(self: Any, max: Any) -> Any:
+    """Returns the smaller of the elements and a bound."""
+    return fnp.clip(self, None, max)
+
+
+def ldexp(self: Any, other: Any) -> Any:
+    """Returns `x * 2 ** other`."""
+    return self * 2.0**other
+
+
+# ---------------------------------------------------------------------------- vectors and matrices
+
+
+def _with(beta: Any, x: Any, alpha: Any, product: Any) -> Any:
+    """Returns `beta * x + alpha * product`, where nothing counts that is multiplied by 0."""
+    scaled = product if isinstance(alpha, int) and alpha == 1 else alpha * product
+    if isinstance(beta, (int, float)) and beta in (0, 1):
+        return x + scaled if beta else scaled + fnp.zeros_like(x)
+    return beta * x + scaled
+
+
+def _adding(name: str, product: Function) -> Function:
+    def added(self: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+        return _with(beta, self, alpha, product(one, other))
+
+    added.__name__ = added.__qualname__ = name
+    added.__doc__ = "Returns `beta * x + alpha * (one @ other)`."
+    return added
+
+
+addmm, addmv, baddbmm = (_adding(name, fnp.matmul) for name in ("addmm", "addmv", "baddbmm"))
+addr = _adding("addr", fnp.outer)
+addbmm = _adding("addbmm", lambda x, y: fnp.sum(fnp.matmul(x, y), axis=0))
+
+
+def cross(self: Any, other: Any, dim: int | None = None) -> Any:
+    """Returns the cross products along an axis, the first one of size 3 where none is given."""
+    if dim is None:
+        shape = np.broadcast_shapes(np.shape(self), np.shape(other))
+        dim = shape.index(3) if 3 in shape else -1
+    return fnp.linalg.cross(self, other, axis=dim)
+
+
+def dist(self: Any, other: Any, p: float = 2.0) -> Any:
+    """Returns the p-norm of the difference."""
+    return fnp.vector_norm(self - other, ord=p)
+
+
+def adjoint(self: Any) -> Any:
+    """Returns the conjugate transpose of matrices."""
+    return fnp.conj(fnp.matrix_transpose(self))
+
+
+def logdet(self: Any) -> Any:
+    """Returns the logarithm of the determinant, NaN where that is negative; or a complex one."""
+    sign, logarithm = fnp.linalg.slogdet(self)
+    return fnp.log(sign) + logarithm
+
+
+def cov(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    """Returns the covariances of variables in rows, divided by n - `correction`."""
+    return fnp.cov(self, ddof=correction, fweights=fweights, aweights=aweights)
+
+
+def svd(self: Any, some: bool = True, compute_uv: bool = True) -> Any:
+    """Returns U, S and V of `U diag(S) V^H`; of V's columns those that belong to S, if `some`."""
+    u, s, vh = fnp.linalg.svd(self, full_matrices=not some)
+    return u, s, adjoint(vh)
+
+
+def qr(self: Any, some: bool = True) -> Any:
+    """Returns Q and R; of Q's columns those that belong to R, if `some`."""
+    return fnp.linalg.qr(self, mode="reduced" if some else "complete")
+
+
+def renorm(self: Any, p: float, dim: int, maxnorm: float) -> Any:
+    """Scales the parts along a dimension whose p-norm is larger than a bound down to that."""
+    kept = canonical_axis("renorm", dim, self.ndim)
+    others = tuple([axis for axis in range(self.ndim) if axis != kept])
+    size = fnp.vector_norm(self, axis=others, ord=p, keepdims=True)
+    return fnp.where(size > maxnorm, self * (maxnorm / (size + 1e-7)), self)
+
+
+_TWINNED = frac, clamp_min, clamp_max, ldexp, renorm, addmm, addmv, addr, addbmm, baddbmm
+_UNTWINNED = (
+    kthvalue, median, nanmedian, cummax, cummin, msort, aminmax, quantile, nanquantile, bincount,
+    take, take_along_dim, masked_select, repeat_interleave, unfold, sum_to_size, cross, dist,
+    adjoint, logdet, cov, svd, qr,
+)  # fmt: skip
+TWINNED = {f.__name__: f for f in (*_TWINNED, *torch_places.TWINNED)}
+"""Those of which there are twins, `scatter_`, that write to the tensor."""
+UNTWINNED = {f.__name__: f for f in (*_UNTWINNED, *torch_places.UNTWINNED)}
+FUNCTIONS = TWINNED | UNTWINNED

@@ -1,0 +1,179 @@
+"""Functions of values that write to places, or to diagonals, as methods of PyTorch's do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.errors import ArgumentError
+from ftrans.numpy.axes import canonical_axis
+from ftrans.numpy.methods import with_axis
+
+
+def _places(index: Any, dim: int) -> tuple[Any, ...]:
+    """Returns the places that an index of the rank of the array means."""
+    found: list[Any] = list(np.indices(index.shape, sparse=True))
+    found[canonical_axis("scatter", dim, index.ndim)] = index
+    return tuple(found)
+
+
+def _along(dim: int, x: Any, item: Any) -> tuple[Any, ...]:
+    """Returns the index of an item along a dimension."""
+    return (*[slice(None)] * canonical_axis("index", dim, x.ndim), item)
+
+
+_WAYS = {"sum": "add", "add": "add", "prod": "multiply", "multiply": "multiply", "amax": "max",
+         "amin": "min", "mean": "add"}  # fmt: skip
+
+
+def _way(name: str, reduce: Any) -> str:
+    if reduce not in _WAYS:
+        raise ArgumentError(
+            f"{name}: there is no such reduction.\n  reduce: {reduce!r}\n"
+            f"  Write one of {', '.join(map(repr, _WAYS))}."
+        )
+    return _WAYS[reduce]
+
+
+def _written(x: Any, dim: int, index: Any, source: Any, way: str) -> Any:
+    index = fnp.asarray(index)
+    if np.ndim(source):
+        source = source[tuple(map(slice, index.shape))]
+    return getattr(fnp.at(x)[_places(index, dim)], way)(source)
+
+
+@with_axis
+def scatter(
+    self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
+) -> Any:
+    """Writes elements, or one value, to the places that an index chooses along a dimension."""
+    way = "set" if reduce is None else _way("scatter", reduce)
+    return _written(self, dim, index, value if src is None else src, way)
+
+
+@with_axis
+def scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
+    """Adds elements to the places that an index chooses along a dimension."""
+    return _written(self, dim, index, src, "add")
+
+
+@with_axis
+def scatter_reduce(
+    self: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Reduces elements to the places that an index chooses along a dimension.
+
+    Args:
+        self: the tensor.
+        dim: the dimension.
+        index: of its rank.
+        src: the elements.
+        reduce: "sum", "prod", "mean", "amax" or "amin".
+        include_self: whether what is there counts as well.
+    """
+    way, start = _way("scatter_reduce", reduce), self
+    if not include_self:
+        least, most = (-np.inf, np.inf) if self.dtype.kind == "f" else _ends(self.dtype)
+        neutral = {"add": 0, "multiply": 1, "max": least, "min": most}[way]
+        start = _written(self, dim, index, neutral, "set")
+    found = _written(start, dim, index, src, way)
+    if reduce != "mean":
+        return found
+    ones = fnp.zeros(self.shape, np.int64)
+    count = _written(ones + 1 if include_self else ones, dim, index, 1, "add")
+    mean = fnp.divide if self.dtype.kind in "fc" else fnp.floor_divide
+    return fnp.astype(mean(found, fnp.maximum(count, 1)), self.dtype)
+
+
+def _ends(dtype: Any) -> tuple[Any, Any]:
+    if dtype.kind == "b":
+        return False, True
+    info = np.iinfo(dtype)
+    return info.min, info.max
+
+
+@with_axis
+def index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
+    """Adds parts, times `alpha`, to those that an index of rank one chooses along a dimension."""
+    part = source if isinstance(alpha, int) and alpha == 1 else alpha * source
+    return fnp.at(self)[_along(dim, self, fnp.atleast_1d(index))].add(part)
+
+
+@with_axis
+def index_copy(self: Any, dim: int, index: Any, source: Any) -> Any:
+    """Writes parts to those that an index of rank one chooses along a dimension."""
+    return fnp.at(self)[_along(dim, self, fnp.atleast_1d(index))].set(source)
+
+
+@with_axis
+def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
+    """Writes one value to the parts that an index of rank one chooses along a dimension."""
+    value = fnp.reshape(value, ()) if np.ndim(value) else value
+    return fnp.at(self)[_along(dim, self, fnp.atleast_1d(index))].set(value)
+
+
+def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """Writes, or adds, values to `x[indices]`."""
+    place = fnp.at(self)[tuple(indices)]
+    return place.add(values) if accumulate else place.set(values)
+
+
+def put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
+    """Writes, or adds, elements to places that count through all dimensions."""
+    flat = [fnp.reshape(x, (-1,)) for x in (self, index, source)]
+    return fnp.reshape(index_put(flat[0], flat[1:2], flat[2], accumulate), self.shape)
+
+
+def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
+    """Writes elements, one after the other, to the places where a mask holds."""
+    x, holds = fnp.broadcast_arrays(self, mask)
+    number = fnp.cumsum(fnp.reshape(fnp.astype(holds, np.int64), (-1,))) - 1
+    flat = fnp.reshape(source, (-1,))
+    taken = fnp.take(flat, fnp.clip(number, 0, max(flat.shape[0] - 1, 0)), axis=0)
+    return fnp.where(holds, fnp.reshape(taken, x.shape), x)
+
+
+def select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
+    """Writes a part to one index along a dimension."""
+    return fnp.at(self)[_along(dim, self, index)].set(src)
+
+
+def slice_scatter(
+    self: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
+) -> Any:
+    """Writes a part to a slice along a dimension."""
+    return fnp.at(self)[_along(dim, self, slice(start, end, step))].set(src)
+
+
+def _diagonal(n: int, offset: int) -> tuple[Any, ...]:
+    return ..., np.arange(n) + max(-offset, 0), np.arange(n) + max(offset, 0)
+
+
+def diagonal_scatter(self: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """Writes a part to the diagonal of two dimensions."""
+    moved = fnp.moveaxis(self, (dim1, dim2), (-2, -1))
+    made = fnp.at(moved)[_diagonal(src.shape[-1], offset)].set(src)
+    return fnp.moveaxis(made, (-2, -1), (dim1, dim2))
+
+
+def diagflat(self: Any, offset: int = 0) -> Any:
+    """Returns zeros with all elements on a diagonal."""
+    return fnp.diagflat(self, offset)
+
+
+def diag_embed(self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
+    """Returns zeros with the elements along the last dimension on the diagonal of two new ones."""
+    n, rank = self.shape[-1] + abs(offset), self.ndim + 1
+    empty = fnp.zeros((*self.shape[:-1], n, n), self.dtype)
+    made = fnp.at(empty)[_diagonal(self.shape[-1], offset)].set(self)
+    return fnp.moveaxis(made, (-2, -1), (dim1 % rank, dim2 % rank))
+
+
+TWINNED = (
+    scatter, scatter_add, scatter_reduce, index_add, index_copy, index_fill, index_put, put,
+    masked_scatter,
+)  # fmt: skip
+UNTWINNED = select_scatter, slice_scatter, diagonal_scatter, diagflat, diag_embed

@@ -1,0 +1,191 @@
+"""PyTorch's functions that NumPy has not: as methods of tensors, in place, traced, and refused.
+
+Their values and derivatives are compared with PyTorch's frozen answers in `tests/oracle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ftrans.numpy as fnp
+import ftrans.torch as torch
+from ftrans import func
+from ftrans.errors import ArgumentError
+from ftrans.numpy.torch_functions import FUNCTIONS, TWINNED
+from tests.helpers import assert_close
+
+_rng = np.random.default_rng(5)
+A, B, S = _rng.normal(size=(3, 4)), _rng.normal(size=(4, 4)), _rng.normal(size=(3, 4))
+INDEX = np.array([[0, 2, 1, 0], [1, 1, 0, 2], [2, 0, 0, 1]])
+ROWS = np.array([2, 0, 1])
+NAN = np.where(INDEX == 2, np.nan, A)
+
+TWINS: dict[str, Callable[..., Any]] = {
+    "frac": lambda call, s: call(),
+    "clamp_min": lambda call, s: call(0.1),
+    "clamp_max": lambda call, s: call(max=s),
+    "ldexp": lambda call, s: call(torch.tensor(2)),
+    "renorm": lambda call, s: call(2, 0, 0.5),
+    "addmm": lambda call, s: call(s, torch.tensor(B), beta=0.5, alpha=2),
+    "addmv": lambda call, s: call(s, torch.tensor(B[0])),
+    "addr": lambda call, s: call(s[:, 0], s[0]),
+    "addbmm": lambda call, s: call(s[None], torch.tensor(B[None])),
+    "baddbmm": lambda call, s: call(s[None], torch.tensor(B[None])),
+    "scatter": lambda call, s: call(0, torch.tensor(INDEX), 2.5),
+    "scatter_add": lambda call, s: call(0, torch.tensor(INDEX), s),
+    "scatter_reduce": lambda call, s: call(1, torch.tensor(INDEX), s, "mean", include_self=False),
+    "index_add": lambda call, s: call(0, torch.tensor(ROWS), s, alpha=2),
+    "index_copy": lambda call, s: call(0, torch.tensor(ROWS), s),
+    "index_fill": lambda call, s: call(1, torch.tensor(ROWS), -1.0),
+    "index_put": lambda call, s: call((torch.tensor(ROWS),), s, accumulate=True),
+    "put": lambda call, s: call(torch.tensor(ROWS), s[:, 0]),
+    "masked_scatter": lambda call, s: call(torch.tensor(INDEX > 0), s),
+}
+"""Calls of all of which there are twins, with a tensor that has gradients too."""
+STARTS = {"addmv": A[:, 0], "baddbmm": A[None]}
+
+
+def test_calls_of_all_twins_are_here() -> None:
+    assert TWINS.keys() == TWINNED.keys()
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_methods_twins_functions_and_traced_values_agree(name: str) -> None:
+    start = STARTS.get(name, A)
+
+    def result(of: Callable[[Any], Callable[..., Any]]) -> Callable[..., Any]:
+        return lambda x, s: TWINS[name](of(x), s)
+
+    def twin(x: Any, s: Any) -> Any:
+        x = x * 1.0
+        assert TWINS[name](getattr(x, f"{name}_"), s) is x
+        return x
+
+    ways = [
+        result(lambda x: getattr(x, name)),
+        result(lambda x: lambda *args, **kw: getattr(torch, name)(x, *args, **kw)),
+        twin,
+    ]
+    found = []
+    for way in ways:
+        x, s = (torch.tensor(a, requires_grad=True) for a in (start, S))
+        out = way(x, s)
+        (out.sin() * 2).sum().backward()
+        found.append([out.detach().numpy(), x.grad, s.grad])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            assert (one is None) == (two is None)
+            assert_close(0 if one is None else one, 0 if two is None else two)
+    grads = func.grad(lambda x, s: (ways[0](x, s).sin() * 2).sum(), (0, 1))
+    for one, two in zip(found[0][1:], grads(*map(torch.tensor, (start, S))), strict=True):
+        assert_close(np.zeros_like(two) if one is None else one, two)
+
+
+def test_writes_to_places_are_those_of_a_loop() -> None:
+    reduces: dict[str, Any] = {"sum": np.sum, "prod": np.prod, "mean": np.mean, "amax": np.max,
+                               "amin": np.min}  # fmt: skip
+    for reduce, of in reduces.items():
+        for include in (True, False):
+            for dtype in (np.float64, np.int64):
+                x, s = (np.round(a * 9).astype(dtype) for a in (A, S))
+                expected = x.copy()
+                for i in range(3):
+                    for j in range(4):
+                        met = [s[k, j] for k in range(3) if INDEX[k, j] == i]
+                        if met:
+                            value = of([x[i, j], *met] if include else met)
+                            expected[i, j] = np.floor(value) if dtype is np.int64 else value
+                found = torch.tensor(x).scatter_reduce(
+                    0, torch.tensor(INDEX), torch.tensor(s), reduce, include_self=include
+                )
+                assert found.dtype == dtype
+                assert_close(found, expected)
+    written = A.copy()
+    for row, part in zip(ROWS, S, strict=True):
+        written[row] += 3 * part
+    assert_close(
+        torch.tensor(A).index_add(0, torch.tensor(ROWS), torch.tensor(S), alpha=3), written
+    )
+    x = torch.tensor(A)
+    x[1:].scatter_(1, torch.tensor(INDEX[:2, :1]), 7.0)  # a view of it
+    assert_close(x, np.array([A[0], [7, *A[1, 1:]], [A[2, 0], 7, *A[2, 2:]]]))
+
+
+def test_medians_are_the_lower_ones() -> None:
+    x = torch.tensor([[3.0, 1, 2, 9], [5, 5, 5, 5]], requires_grad=True)
+    assert x.median().item() == 5
+    values, indices = x.median(dim=1)
+    assert values.tolist() == [2, 5]
+    assert indices.tolist()[0] == 2
+    assert indices.dtype == np.int64
+    x.median().backward()  # each of those that are equal has its share
+    assert_close(x.grad, [[0, 0, 0, 0], [0.25] * 4])
+    gradient = func.grad(lambda x: x.median(1, keepdim=True).values.sum())(x.detach())
+    assert gradient.tolist()[0] == [0, 0, 1, 0]
+    assert gradient[1].sum() == 1
+    for name, middle in (("median", np.median), ("nanmedian", np.nanmedian)):
+        rows = [np.array([2.0, np.nan, 1]), np.array([2.0, 7, 1])]
+        for row in rows:
+            odd = row if name == "median" else np.array([*row[~np.isnan(row)], 9.0][:3])
+            np.testing.assert_equal(getattr(torch, name)(torch.tensor(odd)).item(), middle(odd))
+    assert torch.tensor([4, 1, 3, 2]).median().item() == 2
+    assert torch.tensor(3.0).median(0) == (3.0, 0)
+    with_nan = torch.tensor([[1.0, np.nan, 0], [np.nan] * 3])
+    assert with_nan.median(1).indices.tolist() == [1, 0]
+    assert_close(with_nan.nanmedian(1).values, [0, np.nan])
+
+
+def test_what_is_chosen_by_order() -> None:
+    x = torch.tensor(NAN)
+    values, indices = torch.tensor([1, 3, 3, 2]).cummax(0)
+    assert values.tolist() == [1, 3, 3, 3]
+    assert indices.tolist() == [0, 1, 2, 2]
+    for name, of in (("cummax", np.maximum), ("cummin", np.minimum)):
+        values, indices = getattr(x, name)(0)
+        assert_close(values, of.accumulate(NAN, 0))
+        assert_close(x.gather(0, indices), values)
+    order = np.sort(A, axis=1)
+    for k in range(1, 5):
+        values, indices = torch.tensor(A).kthvalue(k)
+        assert_close(values, order[:, k - 1])
+        assert_close(np.take_along_axis(A, np.asarray(indices)[:, None], 1)[:, 0], values)
+    low, high = torch.tensor(A).aminmax(dim=1)
+    assert_close(low, A.min(1))
+    assert_close(high, A.max(1))
+    assert torch.tensor([1, 1, 4]).bincount(minlength=6).tolist() == [0, 2, 0, 0, 1, 0]
+    assert torch.tensor([1]).bincount().dtype == np.int64
+    parts = torch.tensor(np.arange(7)).tensor_split(3)
+    assert [part.tolist() for part in parts] == [[0, 1, 2], [3, 4], [5, 6]]
+    parts = torch.tensor_split(torch.tensor(np.arange(5)), (1, 9))
+    assert [part.tolist() for part in parts] == [[0], [1, 2, 3, 4], []]
+    assert torch.tensor(np.arange(5)).unfold(0, 3, 2).tolist() == [[0, 1, 2], [2, 3, 4]]
+
+
+def test_what_is_no_choice_is_refused() -> None:
+    x = torch.tensor(A)
+    for call, text in (
+        (
+            lambda: x.kthvalue(5),
+            "kthvalue: there is no such element.\n  k: 5\n  It is one of 1 ... 4.",
+        ),
+        (
+            lambda: x.scatter_reduce(0, torch.tensor(INDEX), x, "max"),
+            "scatter_reduce: there is no such reduction.\n  reduce: 'max'\n"
+            "  Write one of 'sum', 'add', 'prod', 'multiply', 'amax', 'amin', 'mean'.",
+        ),
+        (lambda: torch.ones(0).median(), "median: there is no element.\n  dim: 0, of size 0"),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            call()
+        assert str(caught.value) == text
+
+
+def test_functions_of_numpy_keep_their_names() -> None:
+    assert fnp.transpose.__qualname__ == "transpose"
+    for name, function in FUNCTIONS.items():
+        assert function.__doc__
+        assert getattr(torch.Tensor, name).__doc__ == function.__doc__
