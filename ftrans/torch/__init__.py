@@ -45,6 +45,7 @@ from ftrans.primitives import complex_p as _complex_p
 from ftrans.pytree import mapped as _mapped
 from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
+from ftrans.torch import checkpointing as _checkpointing
 from ftrans.torch import functions as _functions
 from ftrans.torch.functions import Generator, default_generator, manual_seed
 from ftrans.traceback import boundary as _boundary
@@ -132,8 +133,6 @@ _INSTEAD = {
     "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
     "utils": "To clip, write w.grad.mul_(bound / total.clamp(min=bound)), total being the norm",
     "profiler": "It is torch.autograd.profiler",
-    "checkpoint": "Call the function itself. To save less, pack what is saved: "
-    "torch.autograd.graph.saved_tensors_hooks",
 }
 """What to write in the place of what is not there."""
 
@@ -374,7 +373,8 @@ nn = _module(
     ),
 )
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
-utils = _module("utils", checkpoint=_module("utils.checkpoint"), hooks=_hooks)
+_again = {name: getattr(_checkpointing, name) for name in ("checkpoint", "checkpoint_sequential")}
+utils = _module("utils", checkpoint=_module("utils.checkpoint", **_again), hooks=_hooks)
 random = _module("random", manual_seed=manual_seed)
 testing = _module("testing", assert_close=_functions.assert_close)
 cuda = _module(

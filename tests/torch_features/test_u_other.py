@@ -8,6 +8,7 @@ import pytest
 
 import ftrans.torch as torch
 from ftrans.autograd import graph
+from ftrans.errors import UnsupportedError
 from tests.torch_suite.common import leaf, same
 
 
@@ -44,24 +45,32 @@ def test_u3_grad_dtype() -> None:
 
 
 def test_u4_checkpoint() -> None:
-    """Declined: the error says to call the function, and which hooks pack what is saved."""
-    with pytest.raises(AttributeError, match=r"Call the function itself(.|\n)*saved_tensors_hooks"):
-        torch.utils.checkpoint.checkpoint  # noqa: B018
-    packed: list[Any] = []
+    """Differs: it works inside of transforms too; `context_fn` is declined, and says `policy=`."""
+    again = torch.utils.checkpoint.checkpoint
+    w, x = leaf([0.5, 2.0]), leaf([1.0, 2.0])
 
-    def pack(saved: Any) -> Any:
-        packed.append(saved)
-        return saved.detach().numpy()
+    def layer(x: Any) -> Any:
+        return torch.sin(x * w) * torch.exp(x)
 
-    def f(x: Any) -> Any:
-        return torch.sin(x * x) * torch.exp(x)
+    def f(x: Any, around: Any) -> Any:
+        return around(lambda x: around(layer, x).tanh(), layer(x)).sum()
 
-    x = leaf([1.0, 2.0])
-    (expected,) = torch.autograd.grad(f(x).sum(), x)
-    with graph.saved_tensors_hooks(pack, torch.from_numpy):
-        y = f(x).sum()
-    same(torch.autograd.grad(y, x)[0], expected)
-    assert packed
+    plain = torch.autograd.grad(f(x, lambda f, x: f(x)), (w, x))
+    kept: list[int] = []
+    for around in (lambda f, x: f(x), lambda f, x: again(f, x, use_reentrant=False)):
+        packed: list[Any] = []
+        with graph.saved_tensors_hooks(
+            lambda s, packed=packed: (packed.append(s), s)[1], lambda s: s
+        ):
+            y = f(x, around)
+        for found, expected in zip(torch.autograd.grad(y, (w, x)), plain, strict=True):
+            same(found, expected)
+        kept.append(len(packed))
+    assert kept[1] < kept[0]
+    inside = torch.func.grad(lambda x: f(x, lambda f, x: again(f, x)))(x.detach())
+    same(inside, plain[1])
+    with pytest.raises(UnsupportedError, match=r"context_fn(.|\n)*policy="):
+        again(layer, x, context_fn=lambda: None)
 
 
 def test_u5_node_creation_hook() -> None:

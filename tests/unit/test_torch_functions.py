@@ -14,8 +14,9 @@ import pytest
 import ftrans.numpy as fnp
 import ftrans.torch as torch
 from ftrans import func
-from ftrans.errors import ArgumentError
+from ftrans.errors import ArgumentError, MutationError
 from ftrans.numpy.torch_functions import FUNCTIONS, TWINNED
+from ftrans.torch.utils import checkpoint
 from tests.helpers import assert_close
 
 _rng = np.random.default_rng(5)
@@ -189,3 +190,31 @@ def test_functions_of_numpy_keep_their_names() -> None:
     for name, function in FUNCTIONS.items():
         assert function.__doc__
         assert getattr(torch.Tensor, name).__doc__ == function.__doc__
+
+
+def test_checkpoints_keep_what_goes_into_them() -> None:
+    weight = torch.tensor(B, requires_grad=True)
+    functions = [torch.sin, lambda x: x @ weight, torch.tanh, torch.exp, lambda x: x.max(1)[0]]
+    x = torch.tensor(A, requires_grad=True)
+
+    def plain(x: Any) -> Any:
+        for function in functions:
+            x = function(x)
+        return x
+
+    expected = torch.autograd.grad(plain(x).sum(), (x, weight))
+    for segments in (1, 2, 3, 5, 9):
+        found = checkpoint.checkpoint_sequential(functions, segments, x, use_reentrant=False).sum()
+        for one, two in zip(torch.autograd.grad(found, (x, weight)), expected, strict=True):
+            assert_close(one, two)
+
+    def drawn(x: Any, kind: str, *, scale: float) -> Any:
+        kept.append(torch.rand(x.shape, dtype=x.dtype))
+        return {kind: x * kept[0] * scale}
+
+    kept: list[Any] = []
+    result = checkpoint.checkpoint(drawn, x, "y", scale=3.0)["y"].sum()
+    (gradient,) = torch.autograd.grad(result, x)
+    assert_close((gradient * x.detach()).sum(), result.detach())
+    with pytest.raises(MutationError, match="writes to an argument"):
+        checkpoint.checkpoint(lambda x: x.mul_(2), x * 1)
