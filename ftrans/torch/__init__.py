@@ -45,7 +45,6 @@ from ftrans.primitives import complex_p as _complex_p
 from ftrans.pytree import mapped as _mapped
 from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
-from ftrans.torch import checkpointing as _checkpointing
 from ftrans.torch import functions as _functions
 from ftrans.torch.functions import Generator, default_generator, manual_seed
 from ftrans.traceback import boundary as _boundary
@@ -373,7 +372,7 @@ nn = _module(
     ),
 )
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
-_again = {name: getattr(_checkpointing, name) for name in ("checkpoint", "checkpoint_sequential")}
+_again = {name: getattr(_functions, name) for name in ("checkpoint", "checkpoint_sequential")}
 utils = _module("utils", checkpoint=_module("utils.checkpoint", **_again), hooks=_hooks)
 random = _module("random", manual_seed=manual_seed)
 testing = _module("testing", assert_close=_functions.assert_close)
