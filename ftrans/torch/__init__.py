@@ -357,7 +357,8 @@ linalg = _module(
     vector_norm=_lifted(_functions.vector_norm),
     matrix_norm=_lifted(_functions.matrix_norm),
     **{name: _lifted(getattr(_fnp.linalg, name)) for name in _MATRICES.split()},
-    **{name: _function(name, name) for name in ("cross", "matmul", "matrix_power", "vecdot")},
+    cross=_formula("cross", lambda x, y, dim=-1: _fnp.linalg.cross(x, y, axis=dim)),
+    **{name: _function(name, name) for name in ("matmul", "matrix_power", "vecdot")},
 )
 fft = _module("fft", **_from_jax(_jax.numpy.fft, _FOURIER))
 special = _module("special", **{name: _function(name, to) for name, to in _entries(_SPECIAL)})
