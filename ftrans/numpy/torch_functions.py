@@ -158,6 +158,7 @@ def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Counts how often each integer is there, or adds its weights up."""
     if weights is None:
         return int64(fnp.bincount(self, minlength=minlength))
+    weights = fnp.asarray(weights)
     dtype = np.float32 if weights.dtype == np.float32 else np.float64
     return fnp.bincount(self, fnp.astype(weights, dtype), minlength=minlength)
 

@@ -187,7 +187,10 @@ def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
 
 def select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
     """Writes a part to one index along a dimension."""
-    return _set("select_scatter", self, _along(dim, self, index), src)
+    place = _along(dim, self, index)
+    made = fnp.at(self)[place].set(src)  # which says what is out of bounds
+    _fitting("select_scatter", src, (*self.shape[: len(place) - 1], *self.shape[len(place) :]))
+    return made
 
 
 def slice_scatter(

@@ -13,7 +13,7 @@ import pytest
 
 import ftrans.numpy as fnp
 import ftrans.torch as torch
-from ftrans import func
+from ftrans import func, jit
 from ftrans.errors import (
     ArgumentError,
     AxisError,
@@ -242,6 +242,12 @@ def test_half_precision_is_a_float_and_whole_numbers_stay() -> None:
     assert whole.dtype == np.int64
     assert whole.tolist() == [2 - 2**61, 3 * 2**60 - 1, -4]
     assert torch.tensor([1]).bincount(torch.tensor([2])).dtype == np.float64
+    assert torch.bincount(torch.tensor([1, 1]), [1, 2]).tolist() == [0, 3]
+
+
+def test_a_part_may_be_selected_by_what_is_traced() -> None:
+    found = jit(lambda x, i: torch.select_scatter(x, x[0], 0, i))(A, np.array(2))
+    assert_close(found, A[[0, 1, 0]])
 
 
 def test_arguments_have_the_names_of_pytorch() -> None:
