@@ -55,7 +55,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5988,
+    "autograd": 5990,
     "custom": 5627,
     "external": 1174,
     "func": 7538,
@@ -63,7 +63,7 @@ CEILINGS = {
     "interpreters": 3759,
     "ir": 2624,
     "nn": 2893,
-    "numpy": 9927,
+    "numpy": 10034,
     "primitives": 9954,
     "random": 1272,
     "runtime": 4589,

@@ -104,7 +104,9 @@ class ViewMembers:
         """Returns parts of a size, or of several sizes, along a dimension."""
         return _views("split", self, parts_of(self, split_size, dim), split_size, dim)
 
-    split_with_sizes = split
+    def split_with_sizes(self: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+        """Returns parts of several sizes along a dimension."""
+        return self.split(split_sizes, dim)
 
     def tensor_split(self: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns so many parts along a dimension, as alike as can be, or those between indices."""

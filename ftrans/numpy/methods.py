@@ -422,8 +422,9 @@ def with_axis(function: Function) -> Function:
     def called(x: Any, *args: Any, **kwargs: Any) -> Any:
         if x.ndim:
             return function(x, *args, **kwargs)
-        args = tuple([y[None] if hasattr(y, "ndim") and not y.ndim else y for y in args])
-        found = function(x[None], *args, **kwargs)
+        given = [y[None] if hasattr(y, "ndim") and not y.ndim else y for y in args]
+        named = {k: y[None] if hasattr(y, "ndim") and not y.ndim else y for k, y in kwargs.items()}
+        found = function(x[None], *given, **named)
         if isinstance(found, tuple):
             return type(found)(*[y[0] for y in found])
         return found[0] if found.ndim else found

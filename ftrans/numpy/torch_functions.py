@@ -7,14 +7,15 @@ tables of `autograd` to tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.errors import ArgumentError
+from ftrans.errors import ArgumentError, ShapeError
+from ftrans.ir.dtype import is_float
 from ftrans.numpy import torch_places
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.methods import sizes_of, with_axis
@@ -35,6 +36,14 @@ class Extreme(NamedTuple):
 
     values: Any
     indices: Any
+
+
+class Factors(NamedTuple):
+    """Is what `svd` returns."""
+
+    U: Any
+    S: Any
+    V: Any
 
 
 class Extent(NamedTuple):
@@ -76,14 +85,13 @@ def _median(x: Any, dim: int | None, keepdim: bool, skips: bool) -> Any:
         found = _median(fnp.reshape(fnp.stop_gradient(x), (-1,)), 0, False, skips).values
         equal = fnp.logical_or(x == found, fnp.logical_and(fnp.isnan(x), fnp.isnan(found)))
         # of several that are equal each has its share, as in PyTorch
-        return fnp.amax(x, where=equal, initial=-np.inf) if x.dtype.kind == "f" else found
+        return fnp.amax(x, where=equal, initial=-np.inf) if is_float(x.dtype) else found
     if not x.ndim:
         return along(fnp.argmax, x, dim, keepdim)
-    undefined = fnp.isnan(x)
-    count = fnp.sum(fnp.logical_not(undefined), axis=dim, keepdims=True)
     size = x.shape[canonical_axis("median", dim, x.ndim)]
     if not size:
         raise ArgumentError(f"median: there is no element.\n  dim: {dim}, of size 0")
+    count = fnp.sum(fnp.logical_not(fnp.isnan(x)), axis=dim, keepdims=True)
     middle = fnp.maximum((count - 1) // 2, 0)
     # what is NaN comes last, and is the median where it is not skipped
     number = middle if skips else fnp.where(count == size, middle, count)
@@ -148,8 +156,11 @@ quantile, nanquantile = _quantile(fnp.quantile), _quantile(fnp.nanquantile)
 
 def bincount(self: Any, weights: Any = None, minlength: int = 0) -> Any:
     """Counts how often each integer is there, or adds its weights up."""
-    found = fnp.bincount(self, weights, minlength=minlength)
-    return int64(found) if weights is None else found
+    if weights is None:
+        return int64(fnp.bincount(self, minlength=minlength))
+    weights = fnp.asarray(weights)
+    dtype = np.float32 if weights.dtype == np.float32 else np.float64
+    return fnp.bincount(self, fnp.astype(weights, dtype), minlength=minlength)
 
 
 def take(self: Any, index: Any) -> Any:
@@ -164,13 +175,15 @@ def take_along_dim(self: Any, indices: Any, dim: int | None = None) -> Any:
 
 def masked_select(self: Any, mask: Any) -> Any:
     """Returns the elements where a mask holds, in a row."""
-    return fnp.getitem(*fnp.broadcast_arrays(self, mask))
+    return fnp.getitem(*fnp.broadcast_arrays(self, torch_places.mask_of("masked_select", mask)))
 
 
 def repeat_interleave(
-    self: Any, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    self: Any, repeats: Any = None, dim: int | None = None, *, output_size: int | None = None
 ) -> Any:
-    """Repeats each element, or each part along a dimension."""
+    """Repeats each element, or each part along a dimension; of repeats alone, each place."""
+    if repeats is None:
+        self, repeats = np.arange(self.shape[0]), self
     return fnp.repeat(fnp.atleast_1d(self), repeats, axis=dim, total_repeat_length=output_size)
 
 
@@ -178,14 +191,29 @@ def repeat_interleave(
 def unfold(self: Any, dimension: int, size: int, step: int) -> Any:
     """Returns slices of a size along a dimension, `step` apart, along a last dimension."""
     axis = canonical_axis("unfold", dimension, self.ndim)
+    if not 0 <= size <= self.shape[axis] or step < 1:
+        raise ArgumentError(
+            f"unfold: there are no such slices.\n  size: {size}\n  step: {step}\n"
+            f"  The size is one of 0 ... {self.shape[axis]}, the step at least 1."
+        )
     starts = np.arange(0, self.shape[axis] - size + 1, step)
     found = fnp.take(self, starts[:, None] + np.arange(size), axis=axis)
     return fnp.moveaxis(found, axis + 1, -1)
 
 
+def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    sides = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(n in (1, size) for n, size in sides)
+
+
 def sum_to_size(self: Any, *size: Any) -> Any:
     """Sums what was broadcast from a shape to that."""
     shape = tuple(sizes_of(size))
+    if not _broadcasts(shape, self.shape):
+        raise ShapeError(
+            f"sum_to_size: no shape that broadcasts to that of the tensor.\n  size: {shape}\n"
+            f"  tensor: shape {self.shape}"
+        )
     more = self.ndim - len(shape)
     sides = [i + more for i, n in enumerate(shape) if n == 1 != self.shape[i + more]]
     return fnp.reshape(fnp.sum(self, axis=(*range(more), *sides)), shape)
@@ -210,41 +238,61 @@ def clamp_max(self: Any, max: Any) -> Any:
 
 
 def ldexp(self: Any, other: Any) -> Any:
-    """Returns `x * 2 ** other`."""
-    return self * 2.0**other
+    """Returns `x * 2 ** other`, in the dtype of x where that has fractions."""
+    return self * 2.0 ** (fnp.astype(other, self.dtype) if is_float(self.dtype) else other)
 
 
 # ---------------------------------------------------------------------------- vectors and matrices
 
 
-def _with(beta: Any, x: Any, alpha: Any, product: Any) -> Any:
+def _with(name: str, x: Any, beta: Any, alpha: Any, product: Any) -> Any:
     """Returns `beta * x + alpha * product`, where nothing counts that is multiplied by 0."""
+    shape, rank = product.shape, 1 if name == "addmv" else 3 if name == "baddbmm" else 2
+    if len(shape) != rank or not _broadcasts(np.shape(x), shape):
+        raise ShapeError(
+            f"{name}: the product has rank {rank}, and what it is added to broadcasts to it.\n"
+            f"  input: shape {np.shape(x)}\n  product: shape {shape}"
+        )
     scaled = product if isinstance(alpha, int) and alpha == 1 else alpha * product
     if isinstance(beta, (int, float)) and beta in (0, 1):
         return x + scaled if beta else scaled + fnp.zeros_like(x)
     return beta * x + scaled
 
 
-def _adding(name: str, product: Function) -> Function:
-    def added(self: Any, one: Any, other: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
-        return _with(beta, self, alpha, product(one, other))
-
-    added.__name__ = added.__qualname__ = name
-    added.__doc__ = "Returns `beta * x + alpha * (one @ other)`."
-    return added
+def addmm(self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Returns `beta * x + alpha * (mat1 @ mat2)`."""
+    return _with("addmm", self, beta, alpha, fnp.matmul(mat1, mat2))
 
 
-addmm, addmv, baddbmm = (_adding(name, fnp.matmul) for name in ("addmm", "addmv", "baddbmm"))
-addr = _adding("addr", fnp.outer)
-addbmm = _adding("addbmm", lambda x, y: fnp.sum(fnp.matmul(x, y), axis=0))
+def addmv(self: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Returns `beta * x + alpha * (mat @ vec)`."""
+    return _with("addmv", self, beta, alpha, fnp.matmul(mat, vec))
+
+
+def addr(self: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Returns `beta * x + alpha * outer(vec1, vec2)`."""
+    return _with("addr", self, beta, alpha, fnp.outer(vec1, vec2))
+
+
+def addbmm(self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Returns `beta * x + alpha * (batch1 @ batch2).sum(0)`."""
+    return _with("addbmm", self, beta, alpha, fnp.sum(fnp.matmul(batch1, batch2), axis=0))
+
+
+def baddbmm(self: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Returns `beta * x + alpha * (batch1 @ batch2)`."""
+    return _with("baddbmm", self, beta, alpha, fnp.matmul(batch1, batch2))
 
 
 def cross(self: Any, other: Any, dim: int | None = None) -> Any:
     """Returns the cross products along an axis, the first one of size 3 where none is given."""
-    if dim is None:
-        shape = np.broadcast_shapes(np.shape(self), np.shape(other))
-        dim = shape.index(3) if 3 in shape else -1
-    return fnp.linalg.cross(self, other, axis=dim)
+    x, y = fnp.broadcast_arrays(self, other)
+    first = x.shape.index(3) if 3 in x.shape else -1
+    axis = canonical_axis("cross", first if dim is None else dim, x.ndim)
+    if x.shape[axis] != 3:
+        raise ShapeError(f"cross: the axis has to be of size 3.\n  dim: {dim}\n  shape: {x.shape}")
+    one, two = ([fnp.roll(v, -n, axis=axis) for v in (x, y)] for n in (1, 2))
+    return one[0] * two[1] - two[0] * one[1]
 
 
 def dist(self: Any, other: Any, p: float = 2.0) -> Any:
@@ -271,7 +319,7 @@ def cov(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any =
 def svd(self: Any, some: bool = True, compute_uv: bool = True) -> Any:
     """Returns U, S and V of `U diag(S) V^H`; of V's columns those that belong to S, if `some`."""
     u, s, vh = fnp.linalg.svd(self, full_matrices=not some)
-    return u, s, adjoint(vh)
+    return Factors(u, s, adjoint(vh))
 
 
 def qr(self: Any, some: bool = True) -> Any:

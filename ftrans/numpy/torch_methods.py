@@ -268,6 +268,8 @@ def sizes_between(x: Any, given: Any, dim: int) -> list[int]:
     size = x.shape[canonical_axis("tensor_split", dim, x.ndim)]
     given = np.asarray(given).tolist()
     if isinstance(given, int):
+        if given < 1:
+            raise ArgumentError(f"tensor_split: there is at least one part.\n  sections: {given}")
         return [size // given + (i < size % given) for i in range(given)]
     ends = [slice(i).indices(size)[1] for i in given]
     return [end - start for start, end in zip([0, *ends], [*ends, size], strict=True)]
@@ -356,7 +358,8 @@ class _Members:
     def split(self: Any, split_size: int | Sequence[int], dim: int = 0) -> tuple[Any, ...]:
         return tuple([get(self) for get in parts_of(self, split_size, dim)])
 
-    split_with_sizes = split
+    def split_with_sizes(self: Any, split_sizes: Sequence[int], dim: int = 0) -> tuple[Any, ...]:
+        return _Members.split(self, split_sizes, dim)
 
     def tensor_split(self: Any, indices_or_sections: Any, dim: int = 0) -> tuple[Any, ...]:
         return _Members.split(self, sizes_between(self, indices_or_sections, dim), dim)

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.errors import ArgumentError
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
+from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.methods import with_axis
+
+
+def mask_of(name: str, mask: Any) -> Any:
+    """Returns a mask, which has to be one of booleans."""
+    mask = fnp.asarray(mask)
+    if mask.dtype != np.bool_:
+        raise DTypeError(f"{name}: a mask has booleans.\n  mask: {mask.dtype}\n  Write mask != 0.")
+    return mask
+
+
+def _fitting(name: str, part: Any, shape: Any) -> Any:
+    """Returns what is written to places, whose shape it has to have; one element fits to one."""
+    if np.shape(part) != tuple(shape) and (np.ndim(part) or math.prod(shape) != 1):
+        raise ShapeError(
+            f"{name}: what is written has another shape than the places.\n"
+            f"  source: shape {np.shape(part)}\n  places: shape {tuple(shape)}"
+        )
+    return part
 
 
 def _places(index: Any, dim: int) -> tuple[Any, ...]:
@@ -23,6 +43,23 @@ def _places(index: Any, dim: int) -> tuple[Any, ...]:
 def _along(dim: int, x: Any, item: Any) -> tuple[Any, ...]:
     """Returns the index of an item along a dimension."""
     return (*[slice(None)] * canonical_axis("index", dim, x.ndim), item)
+
+
+def _at_rows(name: str, x: Any, dim: int, index: Any, part: Any = None) -> Any:
+    """Returns the places that an index of rank one chooses along a dimension."""
+    index = fnp.atleast_1d(index)
+    place = _along(dim, x, index)
+    if index.ndim != 1:
+        raise ShapeError(f"{name}: the index has rank one.\n  index: shape {index.shape}")
+    if part is not None:
+        _fitting(name, part, (*x.shape[: len(place) - 1], index.shape[0], *x.shape[len(place) :]))
+    return fnp.at(x)[place]
+
+
+def _set(name: str, x: Any, place: tuple[Any, ...], part: Any) -> Any:
+    made = fnp.at(x)[place].set(part)  # which says what is out of bounds
+    _fitting(name, part, np.broadcast_to(False, x.shape)[place].shape)
+    return made
 
 
 _WAYS = {"sum": "add", "add": "add", "prod": "multiply", "multiply": "multiply", "amax": "max",
@@ -40,8 +77,13 @@ def _way(name: str, reduce: Any) -> str:
 
 def _written(x: Any, dim: int, index: Any, source: Any, way: str) -> Any:
     index = fnp.asarray(index)
+    if index.ndim != x.ndim:
+        raise ShapeError(
+            f"scatter: the index has the rank of the tensor.\n  index: shape {index.shape}\n"
+            f"  tensor: shape {x.shape}"
+        )
     if np.ndim(source):
-        source = source[tuple(map(slice, index.shape))]
+        source = _fitting("scatter", source[tuple(map(slice, index.shape))], index.shape)
     return getattr(fnp.at(x)[_places(index, dim)], way)(source)
 
 
@@ -51,6 +93,10 @@ def scatter(
 ) -> Any:
     """Writes elements, or one value, to the places that an index chooses along a dimension."""
     way = "set" if reduce is None else _way("scatter", reduce)
+    if (src is None) == (value is None):
+        raise ArgumentError(
+            "scatter: there is nothing to write, or two things.\n  Write src or value."
+        )
     return _written(self, dim, index, value if src is None else src, way)
 
 
@@ -76,7 +122,7 @@ def scatter_reduce(
     """
     way, start = _way("scatter_reduce", reduce), self
     if not include_self:
-        least, most = (-np.inf, np.inf) if self.dtype.kind == "f" else _ends(self.dtype)
+        least, most = _ends(self.dtype)
         neutral = {"add": 0, "multiply": 1, "max": least, "min": most}[way]
         start = _written(self, dim, index, neutral, "set")
     found = _written(start, dim, index, src, way)
@@ -84,13 +130,16 @@ def scatter_reduce(
         return found
     ones = fnp.zeros(self.shape, np.int64)
     count = _written(ones + 1 if include_self else ones, dim, index, 1, "add")
-    mean = fnp.divide if self.dtype.kind in "fc" else fnp.floor_divide
+    whole = not (is_float(self.dtype) or is_complex(self.dtype))
+    mean = fnp.floor_divide if whole else fnp.divide
     return fnp.astype(mean(found, fnp.maximum(count, 1)), self.dtype)
 
 
 def _ends(dtype: Any) -> tuple[Any, Any]:
     if dtype.kind == "b":
         return False, True
+    if is_float(dtype) or is_complex(dtype):
+        return -np.inf, np.inf
     info = np.iinfo(dtype)
     return info.min, info.max
 
@@ -99,20 +148,20 @@ def _ends(dtype: Any) -> tuple[Any, Any]:
 def index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """Adds parts, times `alpha`, to those that an index of rank one chooses along a dimension."""
     part = source if isinstance(alpha, int) and alpha == 1 else alpha * source
-    return fnp.at(self)[_along(dim, self, fnp.atleast_1d(index))].add(part)
+    return _at_rows("index_add", self, dim, index, part).add(part)
 
 
 @with_axis
 def index_copy(self: Any, dim: int, index: Any, source: Any) -> Any:
     """Writes parts to those that an index of rank one chooses along a dimension."""
-    return fnp.at(self)[_along(dim, self, fnp.atleast_1d(index))].set(source)
+    return _at_rows("index_copy", self, dim, index, source).set(source)
 
 
 @with_axis
 def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     """Writes one value to the parts that an index of rank one chooses along a dimension."""
     value = fnp.reshape(value, ()) if np.ndim(value) else value
-    return fnp.at(self)[_along(dim, self, fnp.atleast_1d(index))].set(value)
+    return _at_rows("index_fill", self, dim, index).set(value)
 
 
 def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
@@ -124,28 +173,31 @@ def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool =
 def put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Writes, or adds, elements to places that count through all dimensions."""
     flat = [fnp.reshape(x, (-1,)) for x in (self, index, source)]
+    _fitting("put", flat[2], flat[1].shape)
     return fnp.reshape(index_put(flat[0], flat[1:2], flat[2], accumulate), self.shape)
 
 
 def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
     """Writes elements, one after the other, to the places where a mask holds."""
-    x, holds = fnp.broadcast_arrays(self, mask)
+    x, holds = fnp.broadcast_arrays(self, mask_of("masked_scatter", mask))
     number = fnp.cumsum(fnp.reshape(fnp.astype(holds, np.int64), (-1,))) - 1
-    flat = fnp.reshape(source, (-1,))
-    taken = fnp.take(flat, fnp.clip(number, 0, max(flat.shape[0] - 1, 0)), axis=0)
+    taken = fnp.take(fnp.reshape(source, (-1,)), number, mode="fill")  # NaN past its end
     return fnp.where(holds, fnp.reshape(taken, x.shape), x)
 
 
 def select_scatter(self: Any, src: Any, dim: int, index: int) -> Any:
     """Writes a part to one index along a dimension."""
-    return fnp.at(self)[_along(dim, self, index)].set(src)
+    place = _along(dim, self, index)
+    made = fnp.at(self)[place].set(src)  # which says what is out of bounds
+    _fitting("select_scatter", src, (*self.shape[: len(place) - 1], *self.shape[len(place) :]))
+    return made
 
 
 def slice_scatter(
     self: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
     """Writes a part to a slice along a dimension."""
-    return fnp.at(self)[_along(dim, self, slice(start, end, step))].set(src)
+    return _set("slice_scatter", self, _along(dim, self, slice(start, end, step)), src)
 
 
 def _diagonal(n: int, offset: int) -> tuple[Any, ...]:
@@ -155,7 +207,9 @@ def _diagonal(n: int, offset: int) -> tuple[Any, ...]:
 def diagonal_scatter(self: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Writes a part to the diagonal of two dimensions."""
     moved = fnp.moveaxis(self, (dim1, dim2), (-2, -1))
-    made = fnp.at(moved)[_diagonal(src.shape[-1], offset)].set(src)
+    rows, columns = moved.shape[-2:]
+    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    made = _set("diagonal_scatter", moved, _diagonal(count, offset), src)
     return fnp.moveaxis(made, (-2, -1), (dim1, dim2))
 
 
@@ -166,10 +220,11 @@ def diagflat(self: Any, offset: int = 0) -> Any:
 
 def diag_embed(self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Returns zeros with the elements along the last dimension on the diagonal of two new ones."""
-    n, rank = self.shape[-1] + abs(offset), self.ndim + 1
+    n = self.shape[canonical_axis("diag_embed", -1, self.ndim)] + abs(offset)
+    dims = [canonical_axis("diag_embed", dim, self.ndim + 1) for dim in (dim1, dim2)]
     empty = fnp.zeros((*self.shape[:-1], n, n), self.dtype)
     made = fnp.at(empty)[_diagonal(self.shape[-1], offset)].set(self)
-    return fnp.moveaxis(made, (-2, -1), (dim1 % rank, dim2 % rank))
+    return fnp.moveaxis(made, (-2, -1), dims)
 
 
 TWINNED = (

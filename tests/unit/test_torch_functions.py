@@ -13,8 +13,15 @@ import pytest
 
 import ftrans.numpy as fnp
 import ftrans.torch as torch
-from ftrans import func
-from ftrans.errors import ArgumentError, MutationError
+from ftrans import func, jit
+from ftrans.errors import (
+    ArgumentError,
+    AxisError,
+    DTypeError,
+    FtransError,
+    MutationError,
+    ShapeError,
+)
 from ftrans.numpy.torch_functions import FUNCTIONS, TWINNED
 from ftrans.torch.utils import checkpoint
 from tests.helpers import assert_close
@@ -183,6 +190,81 @@ def test_what_is_no_choice_is_refused() -> None:
         with pytest.raises(ArgumentError) as caught:
             call()
         assert str(caught.value) == text
+
+
+def test_writes_of_another_shape_are_refused() -> None:
+    """They would broadcast, or be cut, without a word; PyTorch refuses them too."""
+    x, row = torch.tensor(A), torch.tensor(ROWS)
+    calls: list[tuple[type[FtransError], Callable[[], Any]]] = [
+        (ShapeError, lambda: x.index_add(0, row, x[:1])),
+        (ShapeError, lambda: x.index_copy(0, row, x[0])),
+        (ShapeError, lambda: x.index_fill(0, row[None], 1.0)),
+        (ShapeError, lambda: x.put(row, x[0, :1])),
+        (ShapeError, lambda: x.scatter(1, torch.tensor(INDEX), x[:1])),
+        (ShapeError, lambda: x.scatter(1, row, 1.0)),
+        (ArgumentError, lambda: x.scatter(1, torch.tensor(INDEX))),
+        (ShapeError, lambda: x.select_scatter(x[0, 0], 0, 1)),
+        (ShapeError, lambda: x.slice_scatter(x[:1], 0, 0, 2)),
+        (ShapeError, lambda: x.diagonal_scatter(x[0, 0])),
+        (ShapeError, lambda: x.diagonal_scatter(x[0, :1], 2)),
+        (ShapeError, lambda: x.sum_to_size(4, 3)),
+        (ShapeError, lambda: torch.addmm(x[None], x, torch.tensor(B))),
+        (ShapeError, lambda: torch.addmm(x, x[None], torch.tensor(B))),
+        (ShapeError, lambda: x.cross(x, dim=1)),
+        (DTypeError, lambda: x.masked_select(torch.tensor(INDEX))),
+        (DTypeError, lambda: x.masked_scatter(x, x)),
+        (AxisError, lambda: x.diag_embed(dim1=5)),
+        (AxisError, lambda: x[0, 0].diag_embed()),
+        (ArgumentError, lambda: x.unfold(1, 5, 1)),
+        (ArgumentError, lambda: x.unfold(1, 2, 0)),
+        (ArgumentError, lambda: x.tensor_split(0)),
+    ]
+    for error, call in calls:
+        with pytest.raises(error):
+            call()
+    scattered = x.masked_scatter(torch.tensor(INDEX >= 0), x[0])
+    assert_close(scattered[0], A[0])
+    assert torch.isnan(scattered[1:]).all()
+
+
+def test_half_precision_is_a_float_and_whole_numbers_stay() -> None:
+    for dtype in (torch.bfloat16, torch.float16):
+        x = torch.tensor([1.0, 2, 2, 3], dtype=dtype, requires_grad=True)
+        x.median().backward()
+        assert x.grad.tolist() == [0, 0.5, 0.5, 0]
+        place, s = torch.tensor([0, 0]), torch.tensor([0.5, 0.25], dtype=dtype)
+        for reduce, value in (("amax", 0.5), ("amin", 0.25), ("mean", 0.375), ("prod", 0.125)):
+            found = x.detach().scatter_reduce(0, place, s, reduce, include_self=False)
+            assert found.tolist() == [value, 2, 2, 3]
+            assert found.dtype == dtype
+        assert torch.ldexp(x, torch.tensor(-1)).dtype == dtype
+    whole = torch.cross(torch.tensor([1, 2, 2**60]), torch.tensor([3, 2, 1]))
+    assert whole.dtype == np.int64
+    assert whole.tolist() == [2 - 2**61, 3 * 2**60 - 1, -4]
+    assert torch.tensor([1]).bincount(torch.tensor([2])).dtype == np.float64
+    assert torch.bincount(torch.tensor([1, 1]), [1, 2]).tolist() == [0, 3]
+
+
+def test_a_part_may_be_selected_by_what_is_traced() -> None:
+    found = jit(lambda x, i: torch.select_scatter(x, x[0], 0, i))(A, np.array(2))
+    assert_close(found, A[[0, 1, 0]])
+
+
+def test_arguments_have_the_names_of_pytorch() -> None:
+    x, m = torch.tensor(A), torch.tensor(B)
+    assert_close(torch.addmm(input=x, mat1=x, mat2=m), A + A @ B)
+    assert_close(torch.addmv(x[0], mat=m, vec=x[0]), A[0] + B @ A[0])
+    assert_close(m.addr(vec1=x[0], vec2=x[1]), B + np.outer(A[0], A[1]))
+    assert_close(x.addbmm(batch1=x[None], batch2=m[None]), A + A @ B)
+    assert_close(x[None].baddbmm(batch1=x[None], batch2=m[None]), (A + A @ B)[None])
+    assert [part.tolist() for part in torch.arange(3).split_with_sizes(split_sizes=[1, 2])] == [
+        [0],
+        [1, 2],
+    ]
+    assert torch.repeat_interleave(torch.tensor([1, 0, 2])).tolist() == [0, 2, 2]
+    one, zero = torch.tensor(1.0), torch.tensor(0)
+    assert one.scatter_add(dim=0, index=zero, src=one).tolist() == 2
+    assert_close(torch.svd(x).S, np.linalg.svd(A)[1])
 
 
 def test_functions_of_numpy_keep_their_names() -> None:
