@@ -40,6 +40,7 @@ from ftrans.ir.stack import untraced as _untraced
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
+from ftrans.numpy.torch_functions import cross as _cross
 from ftrans.numpy.torch_methods import MEANT as _MEANT
 from ftrans.primitives import complex_p as _complex_p
 from ftrans.pytree import mapped as _mapped
@@ -357,7 +358,7 @@ linalg = _module(
     vector_norm=_lifted(_functions.vector_norm),
     matrix_norm=_lifted(_functions.matrix_norm),
     **{name: _lifted(getattr(_fnp.linalg, name)) for name in _MATRICES.split()},
-    cross=_formula("cross", lambda x, y, dim=-1: _fnp.linalg.cross(x, y, axis=dim)),
+    cross=_formula("cross", lambda x, y, dim=-1: _cross(x, y, dim)),
     **{name: _function(name, name) for name in ("matmul", "matrix_power", "vecdot")},
 )
 fft = _module("fft", **_from_jax(_jax.numpy.fft, _FOURIER))

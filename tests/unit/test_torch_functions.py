@@ -241,6 +241,8 @@ def test_half_precision_is_a_float_and_whole_numbers_stay() -> None:
     whole = torch.cross(torch.tensor([1, 2, 2**60]), torch.tensor([3, 2, 1]))
     assert whole.dtype == np.int64
     assert whole.tolist() == [2 - 2**61, 3 * 2**60 - 1, -4]
+    whole = torch.tensor([[1], [2], [3]])
+    assert torch.linalg.cross(whole, whole.flip(0), dim=0).dtype == np.int64
     assert torch.tensor([1]).bincount(torch.tensor([2])).dtype == np.float64
     assert torch.bincount(torch.tensor([1, 1]), [1, 2]).tolist() == [0, 3]
 
