@@ -55,7 +55,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5990,
+    "autograd": 5992,
     "custom": 5627,
     "external": 1174,
     "func": 7538,

@@ -307,6 +307,8 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", binary(functions[target]))
     for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):
         setattr(Tensor, name, method_of(name, function_of(name, target)))
+    for method in (Tensor.cholesky, Tensor.inverse):  # type: ignore[attr-defined]
+        method.__doc__ = method.__doc__.partition("\n")[0]  # errors are named where functions are
     for name, target in entries(ELEMENTWISE):
         twin = method_of(name, function_of(name, target), 2)
         setattr(Tensor, f"{name}_", _in_place(f"{name}_", twin))
