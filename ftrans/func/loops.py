@@ -151,10 +151,10 @@ def scan(
         >>> partial
         array([1., 3., 6.])
     """
-    return _scan("scan", f, init, xs, length, reverse, unroll)
+    return scan_as("scan", f, init, xs, length, reverse, unroll)
 
 
-def _scan(
+def scan_as(
     name: str,
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -171,12 +171,13 @@ def _scan(
         )
     elements, names, _, structure = flatten_arrays(name, "xs", xs)
     lengths, lines = set(), ""
+    repeat = "  To repeat without elements, pass xs=None and length=n."
     for x, label in zip(elements, names, strict=True):
         t = type_of(x)
         if t.ndim == 0:
             raise ShapeError(
                 f"{name}: xs must have an axis to go through.\n  {label}: {t}\n"
-                f"  To repeat without elements, pass xs=None and length=n."
+                + (repeat if name == "scan" else "  For one element, call the function itself.")
             )
         lengths.add(t.shape[0])
         lines += f"  {label}: axis 0 of {t} has size {t.shape[0]}\n"
@@ -321,7 +322,7 @@ def fori_loop(
         steps = np.arange(int(lower), int(upper), dtype=default_dtype(int))
         step = named(lambda c, i: (body_fun(i, c), None), name_of(body_fun))
         unroll = 1 if unroll is None else unroll
-        return _scan("fori_loop", step, init_val, steps, None, False, unroll)[0]
+        return scan_as("fori_loop", step, init_val, steps, None, False, unroll)[0]
     first, last = as_array(lower), as_array(upper)
     for label, x in (("lower", first), ("upper", last)):
         t = type_of(x)

@@ -10,7 +10,7 @@ import jax.tree_util as tree
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, AxisError, ShapeError
 from ftrans.func.bodies import flatten_arrays
-from ftrans.func.loops import scan
+from ftrans.func.loops import scan_as
 from ftrans.func.staging import is_whole, name_of, named
 from ftrans.func.vmap import vmap
 from ftrans.ir import type_of
@@ -113,7 +113,8 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
         array([ 1., 13., 41.])
     """
     if batch_size is None:
-        return scan(named(lambda _, x: ((), f(x)), name_of(f)), (), xs)[1]
+        each = named(lambda _, x: ((), f(x)), name_of(f))
+        return scan_as("map", each, (), xs, None, False, 1)[1]
     if not (is_whole(batch_size) and batch_size > 0):
         raise ArgumentError(
             f"map: batch_size must be None or an int of at least 1.\n  batch_size: {batch_size!r}"

@@ -304,16 +304,23 @@ class Pushforward(JaxCallee):
         if linear != tuple(i >= len(self.active) for i in range(len(linear))):
             return super().pull(types, linear, known, given, cts)
         function, chosen = self._chosen(known)
-        pull = self._asked(jax.vjp, lambda *chosen: pick(function(*chosen), given), *chosen)[1]
-        return pull(list(cts))
+
+        def pulled(*chosen: Any) -> Sequence[Any]:
+            return jax.vjp(lambda *chosen: pick(function(*chosen), given), *chosen)[1](list(cts))
+
+        return self._asked(pulled, *chosen)
 
     def _asked(self, derivative: Any, *args: Any) -> Any:
         try:
             return derivative(*args)
-        except NotImplementedError as error:
+        except (NotImplementedError, ValueError) as error:
+            reason = str(error)
+            if type(error) is ValueError and not reason.startswith("Reverse-mode"):
+                raise
+            forward = " differentiate forward by func.jvp," * (type(error) is ValueError)
             raise MissingRuleError(
-                f"{self.base.name}: JAX does not differentiate it.\n  JAX: {error}\n"
-                f"  Call it on x.detach(), or give it a rule by autograd.Function."
+                f"{self.base.name}: JAX does not differentiate it.\n  JAX: {reason}\n"
+                f"  Call it on x.detach(),{forward} or give it a rule by autograd.Function."
             ) from error
 
 

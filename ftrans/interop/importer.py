@@ -178,9 +178,14 @@ def alone(equation: Any) -> Any:
     return core.ClosedJaxpr(jaxpr, [])
 
 
-def callee_of(equation: Any) -> JaxCallee:
-    """Returns one equation of JAX's as what an `external` equation calls."""
-    plain = core.jaxpr_as_fun(alone(equation))
+def callee_of(equation: Any, ruled: Callable[[Any], Any] = lambda function: function) -> JaxCallee:
+    """Returns one equation of JAX's as what an `external` equation calls.
+
+    Args:
+        equation: the equation.
+        ruled: is given its function, and returns one with derivatives where JAX's have not all.
+    """
+    plain = ruled(core.jaxpr_as_fun(alone(equation)))
     kinds = [var.aval.dtype._impl.name if is_key(var.aval) else None for var in equation.invars]
 
     def function(*arrays: Any) -> list[Any]:

@@ -14,9 +14,11 @@ import jax
 import numpy as np
 
 from ftrans.interop.elementwise import same
-from ftrans.interop.importer import Importer, Rule, broadcast, key_shape
+from ftrans.interop.importer import Importer, Rule, broadcast, callee_of, key_shape
 from ftrans.interop.shapes import ints
+from ftrans.interop.slopes import of_gamma
 from ftrans.ir import type_of
+from ftrans.primitives import external_p
 from ftrans.runtime.jaxlink import is_key
 
 
@@ -58,12 +60,21 @@ def _by_word(importer: Importer, equation: Any, *operands: Any) -> Any:
     return _imported(importer, jax.vmap(function, axes, out_axes=-1), arrays)
 
 
+def _gamma(importer: Importer, equation: Any, *operands: Any) -> Any:
+    def ruled(draw: Any) -> Any:
+        return of_gamma(draw, equation.params["log_space"])
+
+    arrays = map(importer.array, operands)
+    return external_p(*arrays, callee=callee_of(equation, ruled))
+
+
 RULES: dict[str, Rule] = {
     "random_bits": _of_words(
         lambda impl, params: (
             lambda words: impl.random_bits(words, int(params["bit_width"]), ints(params["shape"]))
         )
     ),
+    "random_gamma": _gamma,
     "random_split": _of_words(
         lambda impl, params: lambda words: impl.split(words, ints(params["shape"]))
     ),

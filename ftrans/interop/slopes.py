@@ -70,6 +70,36 @@ def _ruled_primitive(slopes: Function) -> Rule:
     return rule
 
 
+def _by_forward_mode(function: Function) -> Function:
+    """Gives a function of single elements derivatives of all orders that need its `jvp` alone."""
+
+    def slope(i: int) -> Function:
+        def along(*xs: Any) -> Any:
+            direction = tuple([jnp.full_like(x, i == j) for j, x in enumerate(xs)])
+            return jax.jvp(function, xs, direction)[1]
+
+        return _by_forward_mode(along)
+
+    return _ruled(function, lambda out, *xs: [slope(i)(*xs) for i in range(len(xs))])
+
+
+def of_gamma(draw: Function, log_space: bool) -> Function:
+    """Returns what draws from the gamma distribution, or its logarithm, with derivatives by `a`.
+
+    They are implicit, as JAX's are, whose loops do not let reverse mode be taken twice.
+    """
+    slope = _by_forward_mode(jax.lax.random_gamma_grad)
+
+    def by_a(out: Any, a: Any, drawn: Any) -> list[Any]:
+        if not log_space:
+            return [slope(a, out), jnp.zeros_like(out)]
+        x = jnp.maximum(jnp.exp(out), jnp.finfo(out.dtype).tiny)
+        return [slope(a, x) / x, jnp.zeros_like(out)]
+
+    follows = _ruled(lambda a, drawn: drawn, by_a)
+    return lambda key, a: [follows(a, draw(key, jax.lax.stop_gradient(a))[0])]
+
+
 def _log_beta(a: Any, b: Any) -> Any:
     """Is `betaln`, of which JAX's is off by 1e-6 from 8 on: by Stirling's series there."""
     low, high = jnp.minimum(a, b), jnp.maximum(a, b)

@@ -24,6 +24,7 @@ from ftrans.numpy.dtypes import *
 from ftrans.numpy.dtypes import Info as __array_namespace_info__
 from ftrans.numpy.elementwise import *
 from ftrans.numpy.finding import *
+from ftrans.numpy.finite_differences import *
 from ftrans.numpy.indexing import *
 from ftrans.numpy.inplace import *
 from ftrans.numpy.linalg import matrix_norm, matrix_power, norm, vector_norm

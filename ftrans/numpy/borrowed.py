@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 
 _NAMES = """
     allclose array_equal array_equiv bitwise_count block corrcoef cov cross
-    delete diag_indices diag_indices_from digitize ediff1d frexp gcd gradient histogram
+    delete diag_indices diag_indices_from digitize ediff1d frexp gcd histogram
     histogram2d histogram_bin_edges histogramdd indices insert interp intersect1d isclose isin
     ix_ kaiser kron lcm ldexp lexsort nanpercentile nanquantile nextafter packbits poly
     polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
@@ -123,16 +123,10 @@ class _Joins:
 r_, c_ = _Joins("r_"), _Joins("c_")
 
 _FLOATS = """
-    corrcoef cov gradient histogram histogram2d histogram_bin_edges histogramdd interp nanpercentile
+    corrcoef cov histogram histogram2d histogram_bin_edges histogramdd interp nanpercentile
     nanquantile nextafter polyfit spacing trapezoid
 """
 globals().update(borrow(jnp, _NAMES, _FLOATS))
-_gradient = globals()["gradient"]
-
-
-@functools.wraps(_gradient)
-def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
-    return _gradient(f, *varargs, axis=axis, edge_order=None if edge_order == 1 else edge_order)
 
 
 def _of_fractions(function: Function, most: float) -> Function:

@@ -35,7 +35,7 @@ from ftrans.numpy.promotion import (
     is_array,
     is_scalar,
 )
-from ftrans.numpy.shaping import ravel, reshape, spread
+from ftrans.numpy.shaping import broadcast_arrays, expand_dims, ravel, reshape, spread
 from ftrans.numpy.views import copied, viewed
 from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
@@ -286,6 +286,10 @@ def _creating(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
+        if not is_scalar(given.get("base", 10.0)):  # each row has its own
+            labels = "start", "stop", "base"
+            given |= zip(labels, broadcast_arrays(*map(given.get, labels)), strict=True)
+            given["base"] = expand_dims(given["base"], given.get("axis", 0))
         device, ends = given.pop("device", None), (given["start"], given["stop"])
         of_numbers = all(map(is_scalar, ends))
         given |= {k: double(given[k]) for k in ("start", "stop") if not is_scalar(given[k])}

@@ -180,6 +180,7 @@ _INSTEAD = {
     "chunk": "ftrans.numpy.array_split(x, parts)",
     "data": "x.detach()",
     "expand_as": "x.expand(other.shape)",
+    "flat": "x.ravel()",
     "gather": "ftrans.numpy.take_along_axis(x, index, axis)",
     "grad": "ftrans.func.grad(f)(x)",
     "index_select": "ftrans.numpy.take(x, index, axis)",

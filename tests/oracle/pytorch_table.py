@@ -229,8 +229,7 @@ def _gradient(x: Any, spacing: Any, dim: Any, edge_order: int) -> Any:
     spacing = 1 if spacing is None else spacing
     dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
-    more = {} if edge_order == 1 else {"edge_order": edge_order}
-    found = fnp.gradient(x, *steps, axis=dims, **more)
+    found = fnp.gradient(x, *steps, axis=dims, edge_order=edge_order)
     return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
 

@@ -125,7 +125,6 @@ EXCEPTIONS = {
     "NumPy has order and subok before it": """
         empty_like:shape full_like:shape ones_like:shape zeros_like:shape
     """,
-    "JAX's None stands for 1": "gradient:edge_order",
     "it may be left out": "expand_dims:axis",
     "orders of contraction are always sought": "einsum:optimize",
     "it is given by name, as in JAX and the array API": "fft.fftfreq:device fft.rfftfreq:device",

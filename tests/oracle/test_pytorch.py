@@ -96,7 +96,6 @@ CONVENTIONS = [
 
 MISSING = [
     Differs("logaddexp logcumsumexp", ALL, "No complex numbers yet.", dtype="complex128"),
-    Differs("gradient", ALL, "`edge_order=2` is not there yet."),
     Differs("nextafter", "vjp jvp hvp vmap", "JAX has no derivative of it."),
     Differs("nonzero argwhere", "vmap", "How many there are differs from lane to lane."),
 ]

@@ -16,7 +16,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.autograd import Function
 from ftrans.custom.front import external, traceable
-from ftrans.errors import RuleError, TransposeError
+from ftrans.errors import MissingRuleError, RuleError, TransposeError
 from tests.helpers import assert_close, sampled_rows
 from tests.oracle import jaxpr
 
@@ -389,3 +389,12 @@ def test_results_follow_the_arguments_whatever_is_closed_over() -> None:
     expected = by_jax(lambda x: x + jax.random.normal(key, (3,)), X)
     for call in (drawn, ftrans.jit(drawn), lambda x: func.vmap(drawn)(x[None])[0]):
         assert_close(call(X), expected)
+
+
+def test_a_loop_that_jax_cannot_go_back_through_says_what_to_do() -> None:
+    def power(x: Any) -> Any:
+        return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * x), (0, x))[1]
+
+    assert func.jvp(external.jax(power), (2.0,), (1.0,))[1] == 32.0
+    with pytest.raises(MissingRuleError, match=r"power: JAX(.|\n)*func\.jvp"):
+        func.grad(external.jax(power))(2.0)

@@ -14,7 +14,7 @@ import ftrans
 import ftrans.numpy as fnp
 import ftrans.scipy.special as fsp
 from ftrans import func
-from ftrans.errors import ArgumentError, AxisError, FtransError, UnsupportedError
+from ftrans.errors import ArgumentError, AxisError, FtransError, ShapeError, UnsupportedError
 from tests.helpers import assert_close
 
 X = np.arange(3.0)
@@ -88,7 +88,10 @@ def test_lengths_of_sequences_lie_in_them() -> None:
 @pytest.mark.parametrize(
     ("call", "kind"),
     [
-        (lambda: fnp.gradient(X, edge_order=2), UnsupportedError),
+        (lambda: fnp.gradient(X, edge_order=3), ArgumentError),
+        (lambda: fnp.gradient(X[:2], edge_order=2), ShapeError),
+        (lambda: fnp.gradient(X, np.arange(9.0)), ShapeError),
+        (lambda: fnp.gradient(X, 1.0, 2.0), ArgumentError),
         (lambda: ftrans.scipy.signal.convolve2d(_NAN, _NAN, boundary="wrap"), UnsupportedError),
         (lambda: fnp.cov(X, aweights=[1.0, -1.0, 2.0]), ArgumentError),
         (lambda: ftrans.scipy.linalg.eigh(np.eye(2), np.eye(2)), UnsupportedError),
@@ -191,9 +194,46 @@ def test_fractions_of_infinite_numbers() -> None:
     assert_close(func.grad(lambda x: np.modf(x)[0].sum())(x[2:4]), np.ones(2))
 
 
-def test_gradient_takes_the_order_of_its_ends_that_is_usual() -> None:
-    x = np.array([1.0, 3.0, 4.0, 9.0])
-    assert_close(fnp.gradient(x, 2.0, edge_order=1), np.gradient(x, 2.0, edge_order=1))
+PLACES = np.array([0.0, 0.5, 2.0, 2.25, 3.0])
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+@pytest.mark.parametrize(
+    ("spacing", "axis"),
+    [((), None), ((2.0,), 0), ((2.0, 0.5), (1, 0)), ((PLACES, 3), None), ((PLACES.tolist(),), 0)],
+)
+def test_gradient_takes_distances_and_coordinates(spacing: Any, axis: Any, edge_order: int) -> None:
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    slopes = lambda lib, x: lib.stack(  # noqa: E731
+        lib.gradient(x, *spacing, axis=axis, edge_order=edge_order)
+    )
+    wanted = slopes(np, x)
+    for found in (slopes(fnp, x), func.vmap(lambda x: slopes(fnp, x))(x[None])[0]):
+        assert_close(found, wanted)
+    assert_close(func.jvp(lambda x: slopes(np, x), (x,), (x,))[1], wanted)  # it is linear
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "base", "axis"),
+    [(0, 2, [2.0, 10.0], 0), (np.arange(2), [2.0, 3.0], np.array([2.0, 10.0]), 1),
+     (0.0, np.ones((2, 1)), np.array([2.0, 3.0, 4.0]), 2), (0.0, 1.0, np.array(3.0), 0)],
+)  # fmt: skip
+def test_logspace_takes_several_bases(start: Any, stop: Any, base: Any, axis: int) -> None:
+    wanted = np.logspace(start, stop, 4, base=base, axis=axis)
+    for made in (
+        fnp.logspace(start, stop, 4, base=base, axis=axis),
+        ftrans.jit(lambda b: fnp.logspace(start, stop, 4, base=b, axis=axis))(np.asarray(base)),
+    ):
+        assert made.shape == wanted.shape
+        assert_close(made, wanted)
+
+
+def test_gradient_at_special_values() -> None:
+    x = np.array([1.0, np.inf, 2.0, 3.0, 4.0])
+    for f in (x, x[2:].astype("float16"), np.arange(5), x[2:] + 1j):
+        found, wanted = fnp.gradient(f, edge_order=2), np.gradient(f, edge_order=2)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_quantiles_of_endless_distributions() -> None:
