@@ -427,9 +427,10 @@ class Namespace(ModuleType):
             advice = _OF_SCIPY.format(home[4:]) if home.startswith("jax.scipy") else ""
             raise MissingAttributeError(f"module {home!r} has no attribute {name!r}{advice}")
         found = getattr(module, name)
+        is_dtype = isinstance(getattr(found, "dtype", None), np.dtype)  # as `jax.numpy.float32` is
         if isinstance(found, ModuleType):
             found = Namespace(found)
-        elif callable(found) and not isinstance(found, type) and not _is_dtype(found):
+        elif callable(found) and not isinstance(found, type) and not is_dtype:
             found = from_jax(found)
         self.__dict__[name] = found
         return found
@@ -442,8 +443,3 @@ _OF_SCIPY = (
     ".\n  Call SciPy's own, {}, on x.detach() where no derivative is wanted;\n"
     "  else write an autograd.Function around it, with its derivative."
 )
-
-
-def _is_dtype(value: Any) -> bool:
-    """Tells whether a callable is a dtype, as `jax.numpy.float32` is."""
-    return isinstance(getattr(value, "dtype", None), np.dtype)

@@ -153,14 +153,7 @@ def literal(atom: Any) -> Any:
 def import_jaxpr(
     closed: Any, rules: Mapping[str, Rule], name: str, around: tuple[Any, ...] = ()
 ) -> Imported:
-    """Returns the program of a closed jaxpr, and the arrays that it takes besides.
-
-    Args:
-        closed: the jaxpr, with its constants.
-        rules: those of JAX's primitives, by name.
-        name: the name of the program.
-        around: as for `Importer`.
-    """
+    """Returns the program of a closed jaxpr, and the arrays that it takes; see `Importer`."""
     with building(name, [type_of_aval(aval) for aval in closed.in_avals]) as (frame, inputs):
         importer = Importer(frame, rules, around)
         outs = importer.run(closed.jaxpr, closed.consts, inputs)

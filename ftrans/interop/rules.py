@@ -44,12 +44,6 @@ def _entered(
 ) -> tuple[Any, Any]:
     """Returns what a function is known by, and its results, if these are known already.
 
-    Args:
-        importer: that of the equation.
-        equation: calls the function.
-        closed: its jaxpr.
-        operands: what it is called with.
-
     Raises:
         NoCounterpart: where there are too many rules around it.
     """

@@ -259,5 +259,8 @@ _OURS: dict[str, Function] = {
     ),
     "xlogy": _ruled(_jsp.xlogy, lambda out, x, y: [_masked(x, jnp.log(y)), _masked(x, x / y)]),
 }
-FUNCTIONS = {name: _named(name, own) for name, own in _OURS.items()} | {"expn": _exponential}
+FUNCTIONS: dict[str, Function] = {
+    **{name: _named(name, own) for name, own in _OURS.items()},
+    "expn": _exponential,
+}
 """By SciPy's names: what stands in the place of a function of `jax.scipy.special`."""

@@ -44,10 +44,7 @@ _COUNTS = {"bins", "fweights"}
 def borrow(home: ModuleType, names: str, floats: str = "") -> dict[str, Function]:
     """Returns functions of a module of JAX's as ours, by name.
 
-    Args:
-        home: the module.
-        names: which functions.
-        floats: those that convert integers and booleans to float64, as NumPy does.
+    Those among `floats` convert integers and booleans to float64, as NumPy does.
     """
     wide = floats.split()
     return {n: borrowed(getattr(home, n), home.__name__, n in wide) for n in names.split()}
@@ -106,11 +103,7 @@ def listed(x: Any) -> Any:
 
 
 class _Joins:
-    """Joins what it is indexed by, as NumPy's object of that name does.
-
-    Args:
-        name: "r_" for rows, "c_" for columns.
-    """
+    """Joins what it is indexed by, as NumPy's object of that name does."""
 
     def __init__(self, name: str):
         self._joined = from_jax(lambda items: getattr(jnp, name)[items])

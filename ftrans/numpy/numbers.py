@@ -19,12 +19,7 @@ from ftrans.runtime.cache import on_clear
 
 
 def only_element(x: Any, what: Any) -> Any:
-    """Returns the only element of a traced value as a Python scalar.
-
-    Args:
-        x: a traced value.
-        what: names the use, for errors: "bool()".
-    """
+    """Returns the only element of a traced value; `what` names the use, for errors: "bool()"."""
     if x.type.size != 1:
         raise ShapeError(
             f"{what}: takes an array of one element.\n  x: {x.type}\n"

@@ -157,12 +157,7 @@ class Distribution:
         return bound
 
     def __call__(self, words: Any, given: Mapping[str, Any]) -> Any:
-        """Returns what is drawn by words.
-
-        Args:
-            words: those of a key.
-            given: as `given` returns it.
-        """
+        """Returns what is drawn by the words of a key; `given` is as that method returns it."""
         try:
             return self.imported(words, **given)
         except FtransError:
@@ -176,12 +171,7 @@ class Distribution:
 
     @functools.cache  # noqa: B019 - as many as there are shapes, and distributions live for ever
     def rows(self, shape: tuple[int, ...], dtype: Any) -> Callable[[Any], Any]:
-        """Returns the function that draws once for each of many keys, uint32[n, 2].
-
-        Args:
-            shape: that of one draw.
-            dtype: its dtype; the distribution takes no parameters.
-        """
+        """Returns what draws once, without parameters, for each of many keys, uint32[n, 2]."""
         each = jax.vmap(lambda words: self.theirs(wrapped(words), shape=shape, dtype=dtype))
         # the dtype is passed besides since what is wide is told by the arguments
         return functools.partial(from_jax(lambda words, dtype: each(words)), dtype=dtype)
@@ -233,11 +223,7 @@ def is_weak(x: Any) -> bool:
 
 
 def dtype_of(name: str, dtype: Any) -> np.dtype:
-    """Returns a dtype that somebody passed.
-
-    Raises:
-        DTypeError: where it is none.
-    """
+    """Returns a dtype that somebody passed; raises `DTypeError` where it is none."""
     try:
         return np.dtype(dtype)
     except TypeError:

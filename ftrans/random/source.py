@@ -78,12 +78,7 @@ def made_of(words: np.ndarray, high: Any, low: Any) -> np.ndarray:
 
 
 class Source:
-    """Makes the keys of a generator; threads may share it.
-
-    Args:
-        words: those of the generator.
-        position: the number of its next draw.
-    """
+    """Makes the keys of a generator, of its words, from a position on; threads may share it."""
 
     def __init__(self, words: Any, position: int = 0):
         self._lock = threading.Lock()
@@ -149,9 +144,6 @@ class Source:
 
 def lanes(name: str) -> Sequence[Any]:
     """Returns what numbers the examples that a draw is for, under each `vmap` that wants that.
-
-    Args:
-        name: that of the distribution, for errors.
 
     Raises:
         UnsupportedError: where the draw would be the same at each run of what is traced, and under
