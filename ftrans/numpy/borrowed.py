@@ -28,7 +28,7 @@ Function = Callable[..., Any]
 _NAMES = """
     allclose array_equal array_equiv bitwise_count block corrcoef cov cross
     delete diag_indices diag_indices_from digitize ediff1d frexp gcd gradient histogram
-    histogram2d histogram_bin_edges histogramdd indices insert interp intersect1d isclose isin
+    histogram2d histogram_bin_edges histogramdd insert interp intersect1d isclose isin
     ix_ kaiser kron lcm ldexp lexsort nanpercentile nanquantile nextafter packbits poly
     polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
     rollaxis roots searchsorted select setdiff1d setxor1d spacing trapezoid tril_indices
