@@ -45,18 +45,11 @@ def words_of_seed(seed: Any) -> np.ndarray:
     """
     if seed is None:
         seed = int.from_bytes(os.urandom(16), "little")
-    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
-    numbers: list[int] = []
     try:
-        numbers = (
-            [operator.index(seed)]
-            if whole
-            else [int(operator.index(x)) for x in np.asarray(seed).flat]
-        )
-        fits = all(n >= 0 for n in numbers) and numbers
+        numbers = [operator.index(x) for x in np.asarray(seed).flat]
     except (AttributeError, TypeError, ValueError):
-        fits = False
-    if not fits:
+        numbers = []
+    if not numbers or min(numbers) < 0:
         raise ArgumentError(
             f"default_rng: a seed is an int that is not negative, or a sequence of them.\n"
             f"  seed: {describe(seed)}\n"
