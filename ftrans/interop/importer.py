@@ -112,7 +112,7 @@ class Importer:
             try:
                 found = rule(self, equation, *operands)
                 found = list(found) if isinstance(found, (list, tuple)) else [found]
-                if len(found) == len(types) and all(map(_fits, found, types)):
+                if [type_of(x).update() for x in found] == types:
                     return found
             except RefusedError:
                 raise
@@ -137,10 +137,6 @@ class Importer:
     def program(self, closed: Any, name: str) -> Imported:
         """Returns the program of a closed jaxpr, in a frame of its own."""
         return import_jaxpr(closed, self.rules, name, self.around)
-
-
-def _fits(value: Any, t: ArrayType) -> bool:
-    return type_of(value).update() is t
 
 
 def literal(atom: Any) -> Any:

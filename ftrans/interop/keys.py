@@ -37,18 +37,13 @@ def _of_words(one: Callable[..., Any]) -> Rule:
         for _ in shape:
             function = jax.vmap(function)
         given = [
-            broadcast(importer.array(x), (*shape, *words), _trailing(aval, len(shape), words))
+            broadcast(importer.array(x), (*shape, *words))
             for x, aval in zip((keys, *operands), avals, strict=True)
             for words in [key_shape(aval) if is_key(aval) else ()]
         ]
         return _imported(importer, function, given)
 
     return rule
-
-
-def _trailing(aval: Any, ndim: int, words: tuple[int, ...]) -> range:
-    """Returns which axes of a result with `ndim` axes, before those of words, are a value's."""
-    return range(ndim - aval.ndim, ndim + len(words))
 
 
 def _by_word(importer: Importer, equation: Any, *operands: Any) -> Any:

@@ -145,10 +145,6 @@ def _masked(x: Any, slope: Any) -> Any:
     return jnp.where(x == 0, 0, slope)
 
 
-def _expn_slope(n: Any, x: Any) -> Any:
-    return jnp.where(n == 0, jnp.exp(-x) * (1 / x + 1 / x**2), _expn(jnp.maximum(n - 1, 0), x))
-
-
 @jax.custom_jvp
 def _expn(n: Any, x: Any) -> Any:
     value = _jsp.expn(n, jnp.where(x == 0, 1, x))
@@ -159,7 +155,8 @@ def _expn(n: Any, x: Any) -> Any:
 @_expn.defjvp
 def _push_expn(primals: Any, tangents: Any) -> Any:
     n, x = primals
-    return _expn(n, x), -_expn_slope(n, x) * tangents[1]
+    of_zero, below = jnp.exp(-x) * (1 / x + 1 / x**2), _expn(jnp.maximum(n - 1, 0), x)
+    return _expn(n, x), -jnp.where(n == 0, of_zero, below) * tangents[1]
 
 
 def _exponential(n: Any, x: Any) -> Any:

@@ -92,20 +92,9 @@ TABLE = {
 }
 """The distributions, by the names that they have in `jax.random`."""
 
-_WHOLE = {"randint"}
-"""Those whose parameters are integers."""
-
 
 class Distribution:
-    """Draws of one distribution, by words.
-
-    Args:
-        name: the name in `jax.random`.
-        draw: what is known of it.
-
-    Attributes:
-        signature: that of the function of JAX's.
-    """
+    """Draws of one distribution of `jax.random`, by words; its signature is that of JAX's."""
 
     def __init__(self, name: str, draw: Draw):
         theirs = getattr(jax.random, name)
@@ -115,7 +104,6 @@ class Distribution:
         self.signature = inspect.Signature(kept)
         self.arrays = {*draw.follows.split(), *draw.samples.split()}
         self.samples = set(draw.samples.split())
-        self.has_dtype = "dtype" in self.signature.parameters
 
         def from_words(words: Any, /, **given: Any) -> Any:
             return theirs(wrapped(words), **given)
@@ -136,7 +124,7 @@ class Distribution:
             value = bound[label]
             if value is None:
                 continue
-            value = parameter(self.name, label, value, self.name in _WHOLE)
+            value = parameter(self.name, label, value, whole=self.name == "randint")
             if label in self.draw.within:
                 check_within(self.name, label, value, *self.draw.within[label])
             if label in self.samples and type(value) is Tracer and value.type.is_inexact:
@@ -144,7 +132,7 @@ class Distribution:
             bound[label] = value
             if is_array(value) and not is_weak(value):
                 floats.append(value)
-        if self.has_dtype:
+        if "dtype" in self.signature.parameters:
             dtype = bound.get("dtype")
             if dtype is not None:
                 bound["dtype"] = dtype_of(self.name, dtype)
