@@ -199,13 +199,12 @@ def _median(name: str, x: Any, axis: Any, keepdims: bool, skip: bool) -> Any:
     count: Any = size
     if skip:
         count = over.sum(p.eq_p(fixed, fixed), axis=-1, keepdims=True, dtype=np.int32)
-    out = None
+    shares = []
     for number in ((count - 1) // 2, count // 2):
         number = broadcast_to(as_array(number, "int32"), shape)
         middle = over.sum(masked(ordered, p.eq_p(place, number), 0), axis=-1, keepdims=True)
-        share = _shared(x, broadcast_to(middle, shape), middle)
-        out = share if out is None else add(out, share)
-    out = multiply(out, 0.5)
+        shares.append(_shared(x, broadcast_to(middle, shape), middle))
+    out = multiply(add(*shares), 0.5)
     lost = (over.all if skip else over.any)(p.ne_p(fixed, fixed), axis=-1, keepdims=True)
     # whose NaN has the gradient shared by all that are NaN
     out = choose(lost, over.max(x, axis=-1, keepdims=True), out)
