@@ -145,23 +145,18 @@ def _of_fractions(function: Function, most: float) -> Function:
     return called
 
 
-nanquantile, nanpercentile = (
-    _of_fractions(globals()[name], most)
-    for name, most in (("nanquantile", 1), ("nanpercentile", 100))
-)
+nanquantile = _of_fractions(globals()["nanquantile"], 1)
+nanpercentile = _of_fractions(globals()["nanpercentile"], 100)
 _ix = globals()["ix_"]
 
 
 @functools.wraps(_ix)
 def ix_(*args: Any) -> Any:
     at = [np.asarray(x) if isinstance(x, (list, tuple)) else as_array(x) for x in args]
-    is_mask = [type_of(x).dtype == bool for x in at]
-    return _ix(
-        *[
-            concrete(x, "ix_ of a mask").nonzero()[0] if m else x
-            for x, m in zip(at, is_mask, strict=True)
-        ]
-    )
+    places = [
+        concrete(x, "ix_ of a mask").nonzero()[0] if type_of(x).dtype == bool else x for x in at
+    ]
+    return _ix(*places)
 
 
 def _counting(function: Function) -> Function:
