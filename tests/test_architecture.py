@@ -55,17 +55,17 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5992,
+    "autograd": 5991,
     "custom": 5627,
     "external": 1174,
     "func": 7540,
-    "interop": 2625,
+    "interop": 2553,
     "interpreters": 3759,
     "ir": 2624,
     "nn": 2893,
-    "numpy": 10123,
+    "numpy": 10036,
     "primitives": 9954,
-    "random": 1272,
+    "random": 1231,
     "runtime": 4589,
     "scipy": 707,
     "torch": 767,

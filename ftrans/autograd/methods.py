@@ -26,7 +26,7 @@ from ftrans.autograd.views import assign, old_of, over, view
 from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
 from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
-from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries
+from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, named
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
 from ftrans.numpy.torch_functions import TWINNED, UNTWINNED
 from ftrans.numpy.torch_methods import (
@@ -35,7 +35,6 @@ from ftrans.numpy.torch_methods import (
     along,
     function_of,
     is_dtype,
-    named,
     names_of,
 )
 from ftrans.numpy.ufunc import direct

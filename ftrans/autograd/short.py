@@ -22,8 +22,8 @@ from ftrans.ir.leap import maker_of, results_of
 from ftrans.ir.location import passed_over, user_frame
 from ftrans.ir.stack import state
 from ftrans.numpy.composite import add_argument
+from ftrans.numpy.methods import named
 from ftrans.numpy.promotion import is_array, is_scalar
-from ftrans.numpy.torch_methods import named
 from ftrans.numpy.ufunc import direct
 from ftrans.primitives import scalar
 from ftrans.runtime import run_small

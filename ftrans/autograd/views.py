@@ -26,8 +26,8 @@ from ftrans.ir import make_tracer
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.access import chain, written
+from ftrans.numpy.methods import named
 from ftrans.numpy.promotion import cast
-from ftrans.numpy.torch_methods import named
 from ftrans.primitives import broadcast_p, graft_p, no_grad_p, scalar, select_p, stop_gradient_p
 from ftrans.primitives.axes import zeros
 

@@ -232,14 +232,9 @@ class JaxCallee(Callee):
     def pull(
         self, types: Sequence[ArrayType], linear: Mask, known: Any, given: Mask, cts: Any
     ) -> Sequence[Any]:
-        """Returns the cotangents of linear operands, for values that JAX traces.
+        """Returns the cotangents of linear operands, of these types, for values that JAX traces.
 
-        Args:
-            types: those of the linear operands.
-            linear: which operands are linear.
-            known: the others.
-            given: which results have a cotangent.
-            cts: these cotangents.
+        `known` are the other operands, and `cts` the cotangents of those results that are `given`.
         """
         specs = [jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types]
 

@@ -169,14 +169,8 @@ def _imported(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         wide = _is_wide(leaves)
         given = [_leaf(x, wide) for x in leaves]
-        key = (
-            structure,
-            wide,
-            config.default_dtype,
-            settings_of_jax(),
-            axes_here(),
-            *[x[1:] if type(x) is _Leaf else _static_key(name, x) for x in given],
-        )
+        around = structure, wide, config.default_dtype, settings_of_jax(), axes_here()
+        key = (*around, *[x[1:] if type(x) is _Leaf else _static_key(name, x) for x in given])
         traced = traces.get(key)
         if traced is None or (traced.copied and not traced.holds()):
             try:
@@ -369,20 +363,19 @@ def _by_value(
         FtransError: where a value is asked for that is not known, or that is differentiated.
     """
     state.for_this_call()
+    pairs = [*zip(leaves, given, strict=True)]
     if not any(type(x.value) is Tracer for x in given if type(x) is _Leaf):
         with untraced(), precision(wide):
-            args, kwargs = structure.unflatten(
-                [
-                    g.value if type(g) is _Leaf and not (g.weak or is_key(x)) else x
-                    for x, g in zip(leaves, given, strict=True)
-                ]
-            )
+            own = [
+                g.value if type(g) is _Leaf and not (g.weak or is_key(x)) else x for x, g in pairs
+            ]
+            args, kwargs = structure.unflatten(own)
             result = function(*args, **kwargs)
         if any(map(is_jax, leaves)):
             return result
         return tree.tree_map(lambda x: np.array(x) if is_jax(x) else x, result)
     known: list[Any] = []
-    for x, leaf in zip(leaves, given, strict=True):
+    for x, leaf in pairs:
         sort = "f" if type(leaf) is not _Leaf or is_key(x) else leaf.dtype.kind
         if type(leaf) is _Leaf and (type(x) is float or sort in "biu"):
             value = leaf.value
@@ -427,9 +420,10 @@ class Namespace(ModuleType):
             advice = _OF_SCIPY.format(home[4:]) if home.startswith("jax.scipy") else ""
             raise MissingAttributeError(f"module {home!r} has no attribute {name!r}{advice}")
         found = getattr(module, name)
+        is_dtype = isinstance(getattr(found, "dtype", None), np.dtype)  # as `jax.numpy.float32` is
         if isinstance(found, ModuleType):
             found = Namespace(found)
-        elif callable(found) and not isinstance(found, type) and not _is_dtype(found):
+        elif callable(found) and not isinstance(found, type) and not is_dtype:
             found = from_jax(found)
         self.__dict__[name] = found
         return found
@@ -442,8 +436,3 @@ _OF_SCIPY = (
     ".\n  Call SciPy's own, {}, on x.detach() where no derivative is wanted;\n"
     "  else write an autograd.Function around it, with its derivative."
 )
-
-
-def _is_dtype(value: Any) -> bool:
-    """Tells whether a callable is a dtype, as `jax.numpy.float32` is."""
-    return isinstance(getattr(value, "dtype", None), np.dtype)

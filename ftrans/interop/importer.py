@@ -112,7 +112,7 @@ class Importer:
             try:
                 found = rule(self, equation, *operands)
                 found = list(found) if isinstance(found, (list, tuple)) else [found]
-                if len(found) == len(types) and all(map(_fits, found, types)):
+                if [type_of(x).update() for x in found] == types:
                     return found
             except RefusedError:
                 raise
@@ -139,10 +139,6 @@ class Importer:
         return import_jaxpr(closed, self.rules, name, self.around)
 
 
-def _fits(value: Any, t: ArrayType) -> bool:
-    return type_of(value).update() is t
-
-
 def literal(atom: Any) -> Any:
     """Returns the literal that one of JAX's is."""
     if atom.aval.dtype == jax.dtypes.float0:
@@ -153,14 +149,7 @@ def literal(atom: Any) -> Any:
 def import_jaxpr(
     closed: Any, rules: Mapping[str, Rule], name: str, around: tuple[Any, ...] = ()
 ) -> Imported:
-    """Returns the program of a closed jaxpr, and the arrays that it takes besides.
-
-    Args:
-        closed: the jaxpr, with its constants.
-        rules: those of JAX's primitives, by name.
-        name: the name of the program.
-        around: as for `Importer`.
-    """
+    """Returns the program of a closed jaxpr, and the arrays that it takes; see `Importer`."""
     with building(name, [type_of_aval(aval) for aval in closed.in_avals]) as (frame, inputs):
         importer = Importer(frame, rules, around)
         outs = importer.run(closed.jaxpr, closed.consts, inputs)

@@ -127,11 +127,9 @@ def _part(indices: Any, i: int) -> Any:
 
 
 def _mode(mode: Any, promised: str) -> str:
-    """Returns what is done with places out of bounds: "clip" or "fill".
+    """Returns what is done with places out of bounds, "clip" or "fill", by a mode of JAX's.
 
-    Args:
-        mode: JAX's.
-        promised: what XLA does where it was promised that there are none.
+    `promised` is what XLA does where it was promised that there are none.
     """
     text = str(getattr(mode, "name", mode)).lower()
     for name, found in (("clip", "clip"), ("fill", "fill"), ("promise", promised)):
@@ -221,17 +219,16 @@ _rule("scatter-sub", "scatter_sub")(_scattering(p.scatter_add_p, negative=True))
 # ---------------------------------------------------------------------------------------- windows
 
 
-def _starts(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+def _starts(x: Any, starts: Sequence[Any]) -> list[Any]:
     """Returns where windows start as i32; what is out of bounds is moved inside."""
     return [_narrow(start, n) for start, n in zip(starts, shape_of(x), strict=True)]
 
 
 @_rule("dynamic_slice")
 def _dynamic_slice(equation: Any, x: Any, *starts: Any, slice_sizes: Any, **_: Any) -> Any:
-    sizes = ints(slice_sizes)
-    return p.dynamic_slice_p(x, *_starts(x, starts, sizes), sizes=sizes)
+    return p.dynamic_slice_p(x, *_starts(x, starts), sizes=ints(slice_sizes))
 
 
 @_rule("dynamic_update_slice")
 def _dynamic_update_slice(equation: Any, x: Any, update: Any, *starts: Any, **_: Any) -> Any:
-    return p.dynamic_update_slice_p(x, update, *_starts(x, starts, shape_of(update)))
+    return p.dynamic_update_slice_p(x, update, *_starts(x, starts))

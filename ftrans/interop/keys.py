@@ -28,28 +28,24 @@ def _imported(importer: Importer, function: Callable[..., Any], given: Sequence[
     return importer.run(closed.jaxpr, closed.consts, given)
 
 
-def _of_words(make: Callable[[Any, Any], Callable[..., Any]]) -> Rule:
-    """Makes the rule of what is done to each of some keys or seeds; `make` returns it for one."""
+def _of_words(one: Callable[..., Any]) -> Rule:
+    """Makes the rule of what is done to some keys or seeds: `one(impl, params, words, ...)`."""
 
     def rule(importer: Importer, equation: Any, keys: Any, *operands: Any) -> Any:
         avals, params = [var.aval for var in equation.invars], equation.params
-        function = make(getattr(avals[0].dtype, "_impl", None), params)  # seeds are no keys yet
+        impl = getattr(avals[0].dtype, "_impl", None)  # seeds are no keys yet
+        function = functools.partial(one, impl, params)
         shape = np.broadcast_shapes(*[aval.shape for aval in avals])
         for _ in shape:
             function = jax.vmap(function)
         given = [
-            broadcast(importer.array(x), (*shape, *words), _trailing(aval, len(shape), words))
+            broadcast(importer.array(x), (*shape, *words))
             for x, aval in zip((keys, *operands), avals, strict=True)
             for words in [key_shape(aval) if is_key(aval) else ()]
         ]
         return _imported(importer, function, given)
 
     return rule
-
-
-def _trailing(aval: Any, ndim: int, words: tuple[int, ...]) -> range:
-    """Returns which axes of a result with `ndim` axes, before those of words, are a value's."""
-    return range(ndim - aval.ndim, ndim + len(words))
 
 
 def _by_word(importer: Importer, equation: Any, *operands: Any) -> Any:
@@ -70,16 +66,14 @@ def _gamma(importer: Importer, equation: Any, *operands: Any) -> Any:
 
 RULES: dict[str, Rule] = {
     "random_bits": _of_words(
-        lambda impl, params: (
-            lambda words: impl.random_bits(words, int(params["bit_width"]), ints(params["shape"]))
+        lambda impl, params, words: impl.random_bits(
+            words, int(params["bit_width"]), ints(params["shape"])
         )
     ),
     "random_gamma": _gamma,
-    "random_split": _of_words(
-        lambda impl, params: lambda words: impl.split(words, ints(params["shape"]))
-    ),
-    "random_fold_in": _of_words(lambda impl, params: impl.fold_in),
-    "random_seed": _of_words(lambda impl, params: params["impl"].seed),
+    "random_split": _of_words(lambda impl, params, words: impl.split(words, ints(params["shape"]))),
+    "random_fold_in": _of_words(lambda impl, _, words, number: impl.fold_in(words, number)),
+    "random_seed": _of_words(lambda _, params, seed: params["impl"].seed(seed)),
     "random_wrap": same,
     "random_unwrap": same,
     "": _by_word,

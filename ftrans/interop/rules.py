@@ -44,12 +44,6 @@ def _entered(
 ) -> tuple[Any, Any]:
     """Returns what a function is known by, and its results, if these are known already.
 
-    Args:
-        importer: that of the equation.
-        equation: calls the function.
-        closed: its jaxpr.
-        operands: what it is called with.
-
     Raises:
         NoCounterpart: where there are too many rules around it.
     """
@@ -98,10 +92,7 @@ def _custom_jvp(importer: Importer, equation: Any, *operands: Any) -> Any:
         lasting = _are(found[:n], results, smooth)
         forward_mode, more = frame.close([inner.array(dot) for dot in found[n:]])
     if not lasting:  # the rule has results of its own, which are differentiated as they are
-        with building("jvp", given) as (frame, values):
-            inner = Importer(frame, importer.rules, around)
-            found = inner.run(pushed.jaxpr, pushed.consts, values)
-            forward_mode, more = frame.close([inner.array(x) for x in found])
+        forward_mode, more = inner.program(pushed, "jvp")
     count = len(xs)
     references = [("operand", i) for i in range(count)]
     references += [("result", i) for i in range(n)] if lasting else []
@@ -157,10 +148,7 @@ def _custom_vjp(importer: Importer, equation: Any, *operands: Any, expanded: Any
         places.update({id(x): ("saved", i) for i, x in enumerate(saved)})
         references = [places[id(x)] for x in found[len(outs) :]]
         forward, held = frame.close([*found[: len(outs)], *saved])
-    with building("backward", [*cotangents, *residuals]) as (frame, values):
-        inner = Importer(frame, importer.rules, around)
-        cts = inner.run(backwards.jaxpr, backwards.consts, values)
-        backward, more = frame.close([inner.array(ct) for ct in cts])
+    backward, more = inner.program(backwards, "backward")
     count = len(xs)
     references += [("operand", count + len(held) + i) for i in range(len(more))]
     spec = Spec(

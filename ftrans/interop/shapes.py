@@ -218,21 +218,6 @@ def _fft(equation: Any, x: Any, *, fft_type: Any, fft_lengths: Any) -> Any:
 # ------------------------------------------------------------------------------------------ places
 
 
-@_rule("sharding_constraint")
-def _sharding_constraint(equation: Any, x: Any, *, sharding: Any, **_: Any) -> Any:
-    return _placed(x, sharding)
-
-
-@_rule("reshard")
-def _reshard(equation: Any, x: Any, *, dst_sharding: Any, **_: Any) -> Any:
-    return _placed(x, dst_sharding)
-
-
-@_rule("device_put")
-def _device_put(equation: Any, *arrays: Any, devices: Any, **_: Any) -> Any:
-    return list(map(_placed, arrays, devices))
-
-
 def _placed(x: Any, sharding: Any) -> Any:
     if isinstance(sharding, NamedSharding):
         if isinstance(sharding.mesh, Mesh):
@@ -240,3 +225,8 @@ def _placed(x: Any, sharding: Any) -> Any:
         if not sharding.mesh.empty:  # else it is that which is set
             return p.place_p(x, sharding=sharding.spec, names=None)
     return x
+
+
+_rule("sharding_constraint")(lambda equation, x, *, sharding, **_: _placed(x, sharding))
+_rule("reshard")(lambda equation, x, *, dst_sharding, **_: _placed(x, dst_sharding))
+_rule("device_put")(lambda equation, *xs, devices, **_: list(map(_placed, xs, devices)))

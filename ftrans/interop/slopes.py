@@ -31,18 +31,6 @@ _LOG_TAIL_WEIGHTS = _LOG_TAIL + np.log1p(np.exp(-_R)) + math.log(_STEP)
 _STIRLING = [-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12]
 
 
-def _promoted(*xs: Any) -> Any:
-    dtype = jnp.result_type(*xs)  # to which float32 would add what Python's numbers lack
-    wide = jnp.issubdtype(dtype, jnp.inexact) and dtype.itemsize > 2
-    return jnp.broadcast_arrays(*[jnp.asarray(x, dtype if wide else jnp.float32) for x in xs])
-
-
-def _fitting(out: Any, *xs: Any) -> Any:
-    """Returns a result with the dtype of floats of 16 bits, of which JAX's are refused or wrong."""
-    dtype = jnp.result_type(*xs)
-    return out.astype(dtype) if jnp.issubdtype(dtype, jnp.inexact) else out
-
-
 def _ruled(value: Function, slopes: Function) -> Function:
     """Returns a function with a rule: `slopes` takes the result and the operands."""
     function = jax.custom_jvp(value)
@@ -157,8 +145,17 @@ RULES: dict[str, Rule] = {
 
 
 def _named(name: str, function: Function) -> Function:
+    """Makes a function of arrays of one dtype one of numbers, in single precision where it is less.
+
+    For floats of 16 bits JAX's are refused, or wrong.
+    """
+
     def called(*args: Any) -> Any:
-        return _fitting(function(*_promoted(*args)), *args)
+        dtype = jnp.result_type(*args)  # to which float32 would add what Python's numbers lack
+        is_inexact = jnp.issubdtype(dtype, jnp.inexact)
+        wide = dtype if is_inexact and dtype.itemsize > 2 else jnp.float32
+        out = function(*jnp.broadcast_arrays(*[jnp.asarray(x, wide) for x in args]))
+        return out.astype(dtype) if is_inexact else out
 
     called.__name__ = called.__qualname__ = name
     called.__doc__ = f"Is `jax.scipy.special.{name}` with another rule for derivatives."
@@ -174,26 +171,8 @@ def _inverse_mills(x: Any) -> Any:
 
 
 def _masked(x: Any, slope: Any) -> Any:
+    """Is 0 for 0 times what is infinite, in a slope too, as in `ftrans.numpy`."""
     return jnp.where(x == 0, 0, slope)
-
-
-_log_ndtr = _ruled(lambda x: _jsp.log_ndtr(x), lambda out, x: [_inverse_mills(x)])
-ndtri = _named(
-    "ndtri",
-    _ruled(_jsp.ndtri, lambda out, p: [math.sqrt(2 * math.pi) * jnp.exp(out * out / 2)]),
-)
-# 0 times what is infinite is 0 here, in a slope too, as in `ftrans.numpy`
-xlogy = _named(
-    "xlogy", _ruled(_jsp.xlogy, lambda out, x, y: [_masked(x, jnp.log(y)), _masked(x, x / y)])
-)
-xlog1py = _named(
-    "xlog1py",
-    _ruled(_jsp.xlog1py, lambda out, x, y: [_masked(x, jnp.log1p(y)), _masked(x, x / (1 + y))]),
-)
-
-
-def _expn_slope(n: Any, x: Any) -> Any:
-    return jnp.where(n == 0, jnp.exp(-x) * (1 / x + 1 / x**2), _expn(jnp.maximum(n - 1, 0), x))
 
 
 @jax.custom_jvp
@@ -206,15 +185,15 @@ def _expn(n: Any, x: Any) -> Any:
 @_expn.defjvp
 def _push_expn(primals: Any, tangents: Any) -> Any:
     n, x = primals
-    return _expn(n, x), -_expn_slope(n, x) * tangents[1]
+    of_zero, below = jnp.exp(-x) * (1 / x + 1 / x**2), _expn(jnp.maximum(n - 1, 0), x)
+    return _expn(n, x), -jnp.where(n == 0, of_zero, below) * tangents[1]
 
 
 def _exponential(n: Any, x: Any) -> Any:
     """Is `jax.scipy.special.expn`, with derivatives by x that are of the order below."""
     if type(n) is int and n == 1:
-        return _first(x)
-    (wide,) = _promoted(x)
-    return _fitting(_expn(jnp.asarray(n, wide.dtype), wide), x)
+        return FUNCTIONS["exp1"](x)
+    return _named("expn", lambda x: _expn(jnp.asarray(n, x.dtype), x))(x)
 
 
 def _near_zero(x: Any) -> Any:
@@ -244,9 +223,6 @@ def _first_value(x: Any) -> Any:
     return jnp.where(small, _near_zero(near) - jnp.log(near), tail)
 
 
-_first = _named("exp1", _ruled(_first_value, lambda out, x: [-jnp.exp(-x) / x]))
-
-
 def _box_cox(log: Any, power: Any) -> Any:
     """Returns (exp(power log) - 1) / power, with derivatives by the power at 0."""
     product = power * jnp.where(jnp.isinf(log) & (power == 0), 0, log)
@@ -255,10 +231,6 @@ def _box_cox(log: Any, power: Any) -> Any:
     series = jnp.polyval(jnp.asarray(terms, log.dtype), jnp.where(near, product, 0))
     far = jnp.where(near, 1, power)
     return jnp.where(near, log * series, jnp.expm1(far * jnp.where(near, 0, log)) / far)
-
-
-boxcox = _named("boxcox", lambda x, power: _box_cox(jnp.log(x), power))
-boxcox1p = _named("boxcox1p", lambda x, power: _box_cox(jnp.log1p(x), power))
 
 
 def _spence_slope(out: Any, x: Any) -> Any:
@@ -272,14 +244,14 @@ def _is_pole(x: Any) -> Any:
     return (x <= 0) & (x == jnp.floor(x)) & jnp.isfinite(x)
 
 
-def _at_edges(name: str, *edges: tuple[Function, float], own: Any = None) -> Function:
-    """Gives a function, JAX's if None, the values that SciPy's has at some places."""
-    own = own or getattr(_jsp, name)
+def _at_edges(function: Function, *edges: tuple[Function, float]) -> Function:
+    """Gives a function the values that SciPy's has at some places."""
 
     def value(*xs: Any) -> Any:
-        return jnp.select([is_there(*xs) for is_there, _ in edges], [y for _, y in edges], own(*xs))
+        places, values = [is_there(*xs) for is_there, _ in edges], [y for _, y in edges]
+        return jnp.select(places, values, function(*xs))
 
-    return _named(name, value)
+    return value
 
 
 def _beta(a: Any, b: Any) -> Any:
@@ -287,21 +259,35 @@ def _beta(a: Any, b: Any) -> Any:
     return signs * jnp.exp(_log_beta(a, b))
 
 
-_EDGES = [
-    _at_edges("expi", (lambda x: x == 0, -jnp.inf), (jnp.isposinf, jnp.inf), (jnp.isneginf, -0.0)),
-    _at_edges("gammainc", (lambda a, x: (a == 0) & (x > 0), 1.0)),
-    _at_edges("gammaincc", (lambda a, x: (a == jnp.inf) & (x >= 0) & (x < jnp.inf), 1.0)),
-    _at_edges("poch", (lambda z, m: _is_pole(z) & ~_is_pole(z + m), 0.0)),
-    _at_edges("beta", (lambda a, b: _is_pole(a + b) & ~_is_pole(a) & ~_is_pole(b), 0.0), own=_beta),
-    _at_edges("loggamma", (lambda z: z == 0, jnp.inf)),
-    _at_edges("rel_entr", (lambda x, y: (x == jnp.inf) & (y > 0) & (y < jnp.inf), jnp.inf)),
-]
-
+_OURS: dict[str, Function] = {
+    "beta": _at_edges(_beta, (lambda a, b: _is_pole(a + b) & ~_is_pole(a) & ~_is_pole(b), 0.0)),
+    "betaln": _log_beta,
+    "boxcox": lambda x, power: _box_cox(jnp.log(x), power),
+    "boxcox1p": lambda x, power: _box_cox(jnp.log1p(x), power),
+    "exp1": _ruled(_first_value, lambda out, x: [-jnp.exp(-x) / x]),
+    "expi": _at_edges(
+        _jsp.expi, (lambda x: x == 0, -jnp.inf), (jnp.isposinf, jnp.inf), (jnp.isneginf, -0.0)
+    ),
+    "gammainc": _at_edges(_jsp.gammainc, (lambda a, x: (a == 0) & (x > 0), 1.0)),
+    "gammaincc": _at_edges(
+        _jsp.gammaincc, (lambda a, x: (a == jnp.inf) & (x >= 0) & (x < jnp.inf), 1.0)
+    ),
+    "log_ndtr": _ruled(lambda x: _jsp.log_ndtr(x), lambda out, x: [_inverse_mills(x)]),
+    "loggamma": _at_edges(_jsp.loggamma, (lambda z: z == 0, jnp.inf)),
+    "ndtr": _jsp.ndtr,
+    "ndtri": _ruled(_jsp.ndtri, lambda out, p: [math.sqrt(2 * math.pi) * jnp.exp(out * out / 2)]),
+    "poch": _at_edges(_jsp.poch, (lambda z, m: _is_pole(z) & ~_is_pole(z + m), 0.0)),
+    "rel_entr": _at_edges(
+        _jsp.rel_entr, (lambda x, y: (x == jnp.inf) & (y > 0) & (y < jnp.inf), jnp.inf)
+    ),
+    "spence": _ruled(_jsp.spence, _spence_slope),
+    "xlog1py": _ruled(
+        _jsp.xlog1py, lambda out, x, y: [_masked(x, jnp.log1p(y)), _masked(x, x / (1 + y))]
+    ),
+    "xlogy": _ruled(_jsp.xlogy, lambda out, x, y: [_masked(x, jnp.log(y)), _masked(x, x / y)]),
+}
 FUNCTIONS: dict[str, Function] = {
-    "betaln": _named("betaln", _log_beta), "boxcox": boxcox, "boxcox1p": boxcox1p, "exp1": _first,
-    "expn": _exponential, "log_ndtr": _named("log_ndtr", _log_ndtr),
-    "ndtr": _named("ndtr", _jsp.ndtr), "ndtri": ndtri,
-    "spence": _named("spence", _ruled(_jsp.spence, _spence_slope)), "xlog1py": xlog1py,
-    "xlogy": xlogy, **{function.__name__: function for function in _EDGES},
-}  # fmt: skip
+    **{name: _named(name, own) for name, own in _OURS.items()},
+    "expn": _exponential,
+}
 """By SciPy's names: what stands in the place of a function of `jax.scipy.special`."""

@@ -80,7 +80,7 @@ def scaled_dot_product_attention(
             f"{shown(query=query, key=key, value=value)}\n  Convert them to one dtype first."
         )
     q, k, v, shape = _arranged(q, k, v, enable_gqa)
-    mask = _arranged_mask(attn_mask, shape, q, k)
+    mask = _arranged_mask(attn_mask, shape, q)
     if is_causal and mask is not None:
         raise ArgumentError(
             "scaled_dot_product_attention: takes a mask, or is causal.\n"
@@ -138,7 +138,7 @@ def _arranged(q: Any, k: Any, v: Any, grouped: bool) -> tuple[Any, Any, Any, tup
     return q, k, v, (*before, a[-2], b[-2])
 
 
-def _arranged_mask(mask: Any, shape: tuple[int, ...], q: Any, k: Any) -> Any:
+def _arranged_mask(mask: Any, shape: tuple[int, ...], q: Any) -> Any:
     """Returns a mask of the rank of scores, with size 1 where it is broadcast."""
     if mask is None:
         return None

@@ -259,7 +259,7 @@ def ctc_loss(
     ):
         if not is_unknown(given) and not all(0 <= n <= most for n in np.asarray(given)):
             raise ArgumentError(f"ctc_loss: lengths lie between 0 and {most}.\n  {name}: {given}")
-    alphas = _alphas(logs, labels, lengths, sizes, blank)
+    alphas = _alphas(logs, labels, lengths, blank)
     last = sizes * 2
     before = _taken(alphas, fnp.maximum(last - 1, 0))
     ends = [_taken(alphas, last), fnp.where(last > 0, before, -math.inf)]
@@ -291,7 +291,7 @@ def _labels(targets: Any, sizes: Any, examples: int) -> Any:
     return fnp.take(targets, np.maximum(at, 0).astype(INT))
 
 
-def _alphas(logs: Any, labels: Any, lengths: Any, sizes: Any, blank: int) -> Any:
+def _alphas(logs: Any, labels: Any, lengths: Any, blank: int) -> Any:
     """Returns the logarithms of the chances of all beginnings of the labels, f32[n, 2 s + 1].
 
     Labels stand with a blank in front of, between and behind them. A beginning that ends at place k

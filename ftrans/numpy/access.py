@@ -77,12 +77,7 @@ def taken(base: Any, steps: Sequence[Step]) -> Any:
 def written(name: str, base: Any, steps: Sequence[Step], value: Any, op: str = "set") -> Any:
     """Returns an array after its elements at a place were set to a value, added to, ...
 
-    Args:
-        name: names the write, for errors: "x += v".
-        base: the array.
-        steps: the place.
-        value: of the type of what is read there.
-        op: "set", "add", "mul", "min" or "max".
+    The value is of the type of what is read there; `name` names the write, for errors: "x += v".
 
     Raises:
         MutationError: where an element of the array stands for several of the place.

@@ -193,12 +193,7 @@ def _found(root: Any, place: str) -> Any:
 
 
 def declining(module: str, fix: Callable[[str], str | None]) -> Callable[[str], Any]:
-    """Makes the `__getattr__` of a module.
-
-    Args:
-        module: its name.
-        fix: says what to write for a name; None where that is no name that anybody expects.
-    """
+    """Makes the `__getattr__` of a module, by what says what to write for a name, if anything."""
 
     @boundary
     def missing(name: str) -> Any:

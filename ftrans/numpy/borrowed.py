@@ -28,7 +28,7 @@ Function = Callable[..., Any]
 _NAMES = """
     allclose array_equal array_equiv bitwise_count block corrcoef cov cross
     delete diag_indices diag_indices_from digitize ediff1d frexp gcd histogram
-    histogram2d histogram_bin_edges histogramdd indices insert interp intersect1d isclose isin
+    histogram2d histogram_bin_edges histogramdd insert interp intersect1d isclose isin
     ix_ kaiser kron lcm ldexp lexsort nanpercentile nanquantile nextafter packbits poly
     polyadd polyder polydiv polyfit polyint polymul polysub polyval ravel_multi_index resize
     rollaxis roots searchsorted select setdiff1d setxor1d spacing trapezoid tril_indices
@@ -44,10 +44,7 @@ _COUNTS = {"bins", "fweights"}
 def borrow(home: ModuleType, names: str, floats: str = "") -> dict[str, Function]:
     """Returns functions of a module of JAX's as ours, by name.
 
-    Args:
-        home: the module.
-        names: which functions.
-        floats: those that convert integers and booleans to float64, as NumPy does.
+    Those among `floats` convert integers and booleans to float64, as NumPy does.
     """
     wide = floats.split()
     return {n: borrowed(getattr(home, n), home.__name__, n in wide) for n in names.split()}
@@ -106,11 +103,7 @@ def listed(x: Any) -> Any:
 
 
 class _Joins:
-    """Joins what it is indexed by, as NumPy's object of that name does.
-
-    Args:
-        name: "r_" for rows, "c_" for columns.
-    """
+    """Joins what it is indexed by, as NumPy's object of that name does."""
 
     def __init__(self, name: str):
         self._joined = from_jax(lambda items: getattr(jnp, name)[items])
@@ -146,23 +139,18 @@ def _of_fractions(function: Function, most: float) -> Function:
     return called
 
 
-nanquantile, nanpercentile = (
-    _of_fractions(globals()[name], most)
-    for name, most in (("nanquantile", 1), ("nanpercentile", 100))
-)
+nanquantile = _of_fractions(globals()["nanquantile"], 1)
+nanpercentile = _of_fractions(globals()["nanpercentile"], 100)
 _ix = globals()["ix_"]
 
 
 @functools.wraps(_ix)
 def ix_(*args: Any) -> Any:
     at = [np.asarray(x) if isinstance(x, (list, tuple)) else as_array(x) for x in args]
-    is_mask = [type_of(x).dtype == bool for x in at]
-    return _ix(
-        *[
-            concrete(x, "ix_ of a mask").nonzero()[0] if m else x
-            for x, m in zip(at, is_mask, strict=True)
-        ]
-    )
+    places = [
+        concrete(x, "ix_ of a mask").nonzero()[0] if type_of(x).dtype == bool else x for x in at
+    ]
+    return _ix(*places)
 
 
 def _counting(function: Function) -> Function:

@@ -91,13 +91,7 @@ def take_over(
 ) -> Any:
     """Returns the result of a function, without calling it where `call` was learnt before.
 
-    Args:
-        trail: the innermost frame.
-        call: as for `Trail.leap`.
-        first: the traced operand that the result may be a view of.
-        function: is called with the other arguments.
-        *args: its positional arguments.
-        **kwargs: its others.
+    That is as for `Trail.leap`; `first` is the traced operand that the result may be a view of.
     """
     found = trail.leap(call)
     if found is not None:
@@ -157,10 +151,7 @@ def add_argument(call: list[Any], frame: Trail, x: Any) -> bool:
 def _call_with_out(function: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a function with `out=`, and for a ufunc `where=`; returns what was written to.
 
-    Args:
-        function: takes the other arguments.
-        args: the positional ones.
-        kwargs: the named ones, `out` among them: an array, or a tuple with one for each result.
+    That is an array, or a tuple with one for each result.
     """
     code, rest = function.__wrapped__.__code__, dict(kwargs)  # type: ignore[attr-defined]
     out, name = rest.pop("out"), function.__name__

@@ -208,7 +208,7 @@ def _classify(item: Any) -> Any:
         if hasattr(item, "__index__"):
             return operator.index(item)
         if isinstance(item, (str, bytes, dict, set)) or not hasattr(item, "__len__"):
-            raise _bad_item(item, type(item).__name__)
+            raise _bad_item(type(item).__name__)
         item = as_array(item)
         if isinstance(item, np.ndarray) and item.size == 0:
             return item.astype(_i32)  # an empty list has no dtype of its own
@@ -218,7 +218,7 @@ def _classify(item: Any) -> Any:
             return bool(concrete(item, "indexing by a boolean"))
         return item
     if type_.dtype.kind not in "iu":
-        raise _bad_item(item, type_)
+        raise _bad_item(type_)
     if type_.ndim == 0 and not is_unknown(item):
         return int(np.asarray(item))
     return item
@@ -230,7 +230,7 @@ def _is_number(item: Any) -> bool:
     return type_of(item).ndim == 0
 
 
-def _bad_item(item: Any, what: Any) -> IndexError:
+def _bad_item(what: Any) -> IndexError:
     return IndexingError(
         f"x[...]: only whole numbers, slices, None, ... and arrays of integers or booleans are "
         f"indices.\n  index: {what}\n  Convert it first: index.astype('int32')."

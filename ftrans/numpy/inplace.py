@@ -241,13 +241,9 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None = -1) -
 
 
 _AT = {
-    "add": "add",
-    "subtract": "subtract",
-    "multiply": "multiply",
-    "divide": "divide",
-    "minimum": "min",
-    "maximum": "max",
-}
+    "add": "add", "subtract": "subtract", "multiply": "multiply", "divide": "divide",
+    "minimum": "min", "maximum": "max",
+}  # fmt: skip
 
 
 def ufunc_at(name: str, x: Any, index: Any, *value: Any) -> None:

@@ -240,10 +240,9 @@ def _matrix_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     if order not in (1, -1, math.inf, -math.inf):
         raise ArgumentError(f"norm: matrices have no norm of order {order!r}.")
     summed, left = (rows, columns) if abs(order) == 1 else (columns, rows)
-    sums = p.sum_p(p.abs_p(x), axes=(summed,))
-    if order > 0 and type_of(x).shape[left] == 0:
-        return p.sum_p(sums, axes=(left - (left > summed),))  # of nothing, which is 0
-    return (p.max_p if order > 0 else p.min_p)(sums, axes=(left - (left > summed),))
+    largest = p.max_p if type_of(x).shape[left] else p.sum_p  # of nothing it is 0
+    reduce = largest if order > 0 else p.min_p
+    return reduce(p.sum_p(p.abs_p(x), axes=(summed,)), axes=(left - (left > summed),))
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:

@@ -31,10 +31,6 @@ def _mismatch(name: str, x: Any, y: Any, why: str, hint: str = "") -> ShapeError
     return ShapeError(f"{name}: {why}.{lines}" + (f"\n  {hint}" if hint else ""))
 
 
-def _scaled(name: str, x: Any, y: Any) -> Any:
-    return mul_p(*unify(name, x, y))
-
-
 # ------------------------------------------------------------------------------------- products
 
 
@@ -105,7 +101,7 @@ def _contracted_last(name: str, x: Any, y: Any, axis: int) -> Any:
     """Contracts the last axis of `x` with one of `y`, or its only one; scalars multiply."""
     x, y = promoted(x, y)
     if type_of(x).ndim == 0 or type_of(y).ndim == 0:
-        return _scaled(name, x, y)
+        return mul_p(*unify(name, x, y))
     return tensordot(x, y, (-1, max(axis, -type_of(y).ndim)))
 
 

@@ -139,15 +139,16 @@ def _axis_method(function: Function) -> Function:
     return method
 
 
+def named(function: Function, name: str, doc: str | None) -> Function:
+    """Gives a function a name and a docstring; returns it."""
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
 def cast(name: str, dtype: str) -> Function:
     """Makes the method that converts to a dtype."""
-
-    def method(self: Any) -> Any:
-        return self.astype(dtype)
-
-    method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"Converts to {dtype}."
-    return method
+    return named(lambda self: self.astype(dtype), name, f"Converts to {dtype}.")
 
 
 # --------------------------------------------------------------------------------- written out

@@ -51,11 +51,7 @@ def named(x: Any) -> Any:
 
 
 class Plain:
-    """Makes plain arrays of named ones and of tensors, one of each.
-
-    Args:
-        pairs: named arrays with the plain ones that they are.
-    """
+    """Makes plain arrays of named ones and of tensors, one of each; `pairs` are known already."""
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()):
         self._found = {id(x): (x, array) for x, array in pairs}

@@ -19,12 +19,7 @@ from ftrans.runtime.cache import on_clear
 
 
 def only_element(x: Any, what: Any) -> Any:
-    """Returns the only element of a traced value as a Python scalar.
-
-    Args:
-        x: a traced value.
-        what: names the use, for errors: "bool()".
-    """
+    """Returns the only element of a traced value; `what` names the use, for errors: "bool()"."""
     if x.type.size != 1:
         raise ShapeError(
             f"{what}: takes an array of one element.\n  x: {x.type}\n"
@@ -85,13 +80,10 @@ def _warn_of_cut(x: Tracer, what: str, location: Location, module: str) -> None:
     if signs in (["%"], ["%="]):  # "%f" % x shows it: there is no other % that asks for a number
         _settle(location)
         return
-    is_method = what in ("item()", "tolist()")
-    called, meant = (
-        template.format(what.removesuffix("()"))
-        for template in (
-            ("x.{}()", "x.detach().{}()") if is_method else ("{}(x)", "{}(x.detach())")
-        )
-    )
+    name = what.removesuffix("()")
+    called, meant = f"{name}(x)", f"{name}(x.detach())"
+    if name in ("item", "tolist"):
+        called, meant = f"x.{name}()", f"x.detach().{name}()"
     warnings.warn_explicit(
         GradientCutWarning(
             f"{called}: a value that is differentiated became a Python number, which has no "

@@ -39,13 +39,9 @@ from ftrans.traceback import boundary
 __all__ = ["in_rule", "is_differentiated", "may_have_gradient"]
 
 _REDUCE = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_and": "all",
+    "add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min", "logical_and": "all",
     "logical_or": "any",
-}
+}  # fmt: skip
 _ARRAYS = frozenset({Tracer, np.ndarray})
 _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
 

@@ -314,10 +314,14 @@ def diagonal_of(x: Any, offset: int, axis1: int, axis2: int) -> Any:
         found.flags.writeable = x.flags.writeable
         return found
     moved = moveaxis(x, (a, b), (-2, -1))
-    rows, columns = t.shape[a], t.shape[b]
-    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    places = np.arange(count)
-    return getitem(moved, (..., places - min(offset, 0), places + max(offset, 0)))
+    return getitem(moved, diagonal_places(type_of(moved).shape, offset))
+
+
+def diagonal_places(shape: tuple[int, ...], offset: int) -> tuple[Any, ...]:
+    """Returns the index of a diagonal of the last two axes."""
+    rows, columns = shape[-2:]
+    places = np.arange(max(min(rows + min(offset, 0), columns - max(offset, 0)), 0))
+    return ..., places - min(offset, 0), places + max(offset, 0)
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:

@@ -26,16 +26,13 @@ __all__ = [
 _i32 = np.dtype("int32")
 
 
-def _prepared(name: str, x: Any, axis: int | None) -> tuple[Any, int]:
+def _prepared(name: str, x: Any, axis: int | None, kind: Any = None) -> tuple[Any, int]:
+    if kind not in (None, "stable", "quicksort", "mergesort", "heapsort"):
+        raise ArgumentError(f"{name}: there is no kind {kind!r}; every sort here is stable.")
     x = as_array(x)
     if axis is not None and type_of(x).ndim == 0:
         raise AxisError(f"{name}: an array without axes cannot be sorted.")
     return line_of(name, x, axis)
-
-
-def _check_kind(name: str, kind: str | None) -> None:
-    if kind not in (None, "stable", "quicksort", "mergesort", "heapsort"):
-        raise ArgumentError(f"{name}: there is no kind {kind!r}; every sort here is stable.")
 
 
 def sort(
@@ -59,8 +56,7 @@ def sort(
         >>> sort(np.array([3.0, 1.0, 2.0]), descending=True)
         array([3., 2., 1.])
     """
-    _check_kind("sort", kind)
-    x, axis = _prepared("sort", a, axis)
+    x, axis = _prepared("sort", a, axis, kind)
     (out,) = p.sort_p(x, axis=axis, keys=1)
     return p.rev_p(out, axes=(axis,)) if descending else out
 
@@ -89,8 +85,7 @@ def argsort(
         stable: likewise.
         descending: whether the largest come first; equal ones keep their order.
     """
-    _check_kind("argsort", kind)
-    x, axis = _prepared("argsort", a, axis)
+    x, axis = _prepared("argsort", a, axis, kind)
     t = type_of(x)
     places = p.iota_p(shape=t.shape, dtype=_i32, axis=axis)
     if descending:

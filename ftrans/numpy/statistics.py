@@ -199,13 +199,12 @@ def _median(name: str, x: Any, axis: Any, keepdims: bool, skip: bool) -> Any:
     count: Any = size
     if skip:
         count = over.sum(p.eq_p(fixed, fixed), axis=-1, keepdims=True, dtype=np.int32)
-    out = None
+    shares = []
     for number in ((count - 1) // 2, count // 2):
         number = broadcast_to(as_array(number, "int32"), shape)
         middle = over.sum(masked(ordered, p.eq_p(place, number), 0), axis=-1, keepdims=True)
-        share = _shared(x, broadcast_to(middle, shape), middle)
-        out = share if out is None else add(out, share)
-    out = multiply(out, 0.5)
+        shares.append(_shared(x, broadcast_to(middle, shape), middle))
+    out = multiply(add(*shares), 0.5)
     lost = (over.all if skip else over.any)(p.ne_p(fixed, fixed), axis=-1, keepdims=True)
     # whose NaN has the gradient shared by all that are NaN
     out = choose(lost, over.max(x, axis=-1, keepdims=True), out)
@@ -249,7 +248,7 @@ def nanmedian(
     return _median("nanmedian", a, axis, keepdims, skip=True)
 
 
-def _skipping(name: str, reduce: Function, doc: str) -> Function:
+def _skipping(reduce: Function, doc: str) -> Function:
     """Makes a reduction of the elements that are not NaN from one that takes a mask."""
 
     def function(a: Any, axis: Any = None, *args: Any, **options: Any) -> Any:
@@ -259,23 +258,23 @@ def _skipping(name: str, reduce: Function, doc: str) -> Function:
             known = p.and_p(known, broadcast_to(as_array(options["where"]), type_of(x).shape))
         return reduce(x, axis, *args, **{**options, "where": known})
 
-    return _without_nan(function, name, reduce, doc)
+    return _without_nan(function, reduce, doc)
 
 
-def _without_nan(function: Function, name: str, reduce: Function, doc: str) -> Function:
+def _without_nan(function: Function, reduce: Function, doc: str) -> Function:
     function.__signature__ = inspect.signature(reduce)  # type: ignore[attr-defined]
-    return described()(named(function, name, doc))
+    return described()(named(function, f"nan{reduce.__name__}", doc))
 
 
-nansum = _skipping("nansum", over.sum, "Adds up the elements that are not NaN.")
-nanprod = _skipping("nanprod", over.prod, "Multiplies the elements that are not NaN.")
-nanmean = _skipping("nanmean", mean, "Returns the mean of what is not NaN.")
-nanvar = _skipping("nanvar", var, "Returns the variance of what is not NaN.")
-nanstd = _skipping("nanstd", std, "Returns the deviation of what is not NaN.")
+nansum = _skipping(over.sum, "Adds up the elements that are not NaN.")
+nanprod = _skipping(over.prod, "Multiplies the elements that are not NaN.")
+nanmean = _skipping(mean, "Returns the mean of what is not NaN.")
+nanvar = _skipping(var, "Returns the variance of what is not NaN.")
+nanstd = _skipping(std, "Returns the deviation of what is not NaN.")
 
 
-def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -> Function:
-    signature = inspect.signature(reduce)
+def _extremum_without_nan(reduce: Function, worst: float, doc: str) -> Function:
+    signature, is_place = inspect.signature(reduce), reduce in (over.argmax, over.argmin)
 
     def function(a: Any, *args: Any, **options: Any) -> Any:
         given = signature.bind(a, *args, **options)
@@ -285,7 +284,6 @@ def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -
             return reduce(a, *args, **options)
         unknown = isnan(x)
         found = reduce(p.select_p(unknown, worst, x), *args, **options)
-        is_place = reduce in (over.argmax, over.argmin)
         if not is_place and given.arguments["initial"] is not None:
             return found
         keepdims = given.arguments["keepdims"]
@@ -293,24 +291,19 @@ def _extremum_without_nan(name: str, reduce: Function, worst: float, doc: str) -
         if not is_place:
             return choose(known, found, math.nan)
         if not is_unknown(known) and not np.all(known):
-            raise ArgumentError(f"{name}: all elements of a slice are NaN.\n  a: {type_of(x)}")
+            raise ArgumentError(
+                f"nan{reduce.__name__}: all elements of a slice are NaN.\n  a: {type_of(x)}"
+            )
         return found
 
-    return _without_nan(function, name, reduce, doc)
+    return _without_nan(function, reduce, doc)
 
 
-nanmax = _extremum_without_nan(
-    "nanmax", over.max, -math.inf, "Returns the largest element that is not NaN."
-)
-nanmin = _extremum_without_nan(
-    "nanmin", over.min, math.inf, "Returns the smallest element that is not NaN."
-)
+nanmax = _extremum_without_nan(over.max, -math.inf, "Returns the largest element that is not NaN.")
+nanmin = _extremum_without_nan(over.min, math.inf, "Returns the smallest element that is not NaN.")
 nanargmax = _extremum_without_nan(
-    "nanargmax",
-    over.argmax,
-    -math.inf,
-    "Returns where `nanmax` is; where all are NaN, 0 if traced.",
+    over.argmax, -math.inf, "Returns where `nanmax` is; where all are NaN, 0 if traced."
 )
 nanargmin = _extremum_without_nan(
-    "nanargmin", over.argmin, math.inf, "Returns where `nanmin` is; where all are NaN, 0 if traced."
+    over.argmin, math.inf, "Returns where `nanmin` is; where all are NaN, 0 if traced."
 )

@@ -18,7 +18,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir.dtype import is_float
 from ftrans.numpy import torch_places
 from ftrans.numpy.axes import canonical_axis
-from ftrans.numpy.methods import sizes_of, with_axis
+from ftrans.numpy.methods import named, sizes_of, with_axis
 
 Function = Callable[..., Any]
 
@@ -119,9 +119,8 @@ def _so_far(name: str) -> Function:
         at = fnp.cummax(fnp.where(is_it, place, 0), axis=dim)
         return Extreme(fnp.take_along_axis(self, at, axis=dim), int64(at))
 
-    running.__name__ = running.__qualname__ = name
-    running.__doc__ = f"Returns the running {name[3:]}imum along a dimension, and where it was met."
-    return running
+    doc = f"Returns the running {name[3:]}imum along a dimension, and where it was met."
+    return named(running, name, doc)
 
 
 cummax, cummin = _so_far("cummax"), _so_far("cummin")
@@ -146,9 +145,8 @@ def _quantile(function: Function) -> Function:
         axis = dim if self.ndim else None
         return function(self, q, axis=axis, keepdims=keepdim, method=interpolation)
 
-    quantile.__name__ = quantile.__qualname__ = function.__name__
-    quantile.__doc__ = "Returns quantiles of all elements, or along a dimension."
-    return quantile
+    doc = "Returns quantiles of all elements, or along a dimension."
+    return named(quantile, function.__name__, doc)
 
 
 quantile, nanquantile = _quantile(fnp.quantile), _quantile(fnp.nanquantile)

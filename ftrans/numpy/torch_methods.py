@@ -22,7 +22,7 @@ from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
 from ftrans.numpy.axes import canonical_axis
-from ftrans.numpy.methods import merged, sizes_of, with_axis
+from ftrans.numpy.methods import merged, named, sizes_of, with_axis
 from ftrans.numpy.torch_functions import FUNCTIONS, Extreme, along, int64
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
@@ -46,13 +46,6 @@ def names_of(function: Function) -> dict[str, str]:
     names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
     names |= {old: new for new, old in _OTHERWISE.items() if new in taken}
     return {name: target for name, target in names.items() if name not in taken}
-
-
-def named(function: Function, name: str, doc: str | None) -> Function:
-    """Gives a function a name and a docstring; returns it."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
 
 
 def _spread(function: Function) -> Function:

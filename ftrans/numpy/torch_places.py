@@ -10,9 +10,11 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
-from ftrans.ir.dtype import is_complex, is_float
+from ftrans.ir.dtype import is_inexact
 from ftrans.numpy.axes import canonical_axis
+from ftrans.numpy.elementwise import lowest
 from ftrans.numpy.methods import with_axis
+from ftrans.numpy.rearrangement import diagonal_places
 
 
 def mask_of(name: str, mask: Any) -> Any:
@@ -122,26 +124,16 @@ def scatter_reduce(
     """
     way, start = _way("scatter_reduce", reduce), self
     if not include_self:
-        least, most = _ends(self.dtype)
-        neutral = {"add": 0, "multiply": 1, "max": least, "min": most}[way]
+        ends = {"max": lowest(self.dtype), "min": lowest(self.dtype, -1)}
+        neutral = {"add": 0, "multiply": 1, **ends}[way]
         start = _written(self, dim, index, neutral, "set")
     found = _written(start, dim, index, src, way)
     if reduce != "mean":
         return found
     ones = fnp.zeros(self.shape, np.int64)
     count = _written(ones + 1 if include_self else ones, dim, index, 1, "add")
-    whole = not (is_float(self.dtype) or is_complex(self.dtype))
-    mean = fnp.floor_divide if whole else fnp.divide
+    mean = fnp.divide if is_inexact(self.dtype) else fnp.floor_divide
     return fnp.astype(mean(found, fnp.maximum(count, 1)), self.dtype)
-
-
-def _ends(dtype: Any) -> tuple[Any, Any]:
-    if dtype.kind == "b":
-        return False, True
-    if is_float(dtype) or is_complex(dtype):
-        return -np.inf, np.inf
-    info = np.iinfo(dtype)
-    return info.min, info.max
 
 
 @with_axis
@@ -200,16 +192,10 @@ def slice_scatter(
     return _set("slice_scatter", self, _along(dim, self, slice(start, end, step)), src)
 
 
-def _diagonal(n: int, offset: int) -> tuple[Any, ...]:
-    return ..., np.arange(n) + max(-offset, 0), np.arange(n) + max(offset, 0)
-
-
 def diagonal_scatter(self: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """Writes a part to the diagonal of two dimensions."""
     moved = fnp.moveaxis(self, (dim1, dim2), (-2, -1))
-    rows, columns = moved.shape[-2:]
-    count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    made = _set("diagonal_scatter", moved, _diagonal(count, offset), src)
+    made = _set("diagonal_scatter", moved, diagonal_places(moved.shape, offset), src)
     return fnp.moveaxis(made, (-2, -1), (dim1, dim2))
 
 
@@ -223,7 +209,7 @@ def diag_embed(self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> An
     n = self.shape[canonical_axis("diag_embed", -1, self.ndim)] + abs(offset)
     dims = [canonical_axis("diag_embed", dim, self.ndim + 1) for dim in (dim1, dim2)]
     empty = fnp.zeros((*self.shape[:-1], n, n), self.dtype)
-    made = fnp.at(empty)[_diagonal(self.shape[-1], offset)].set(self)
+    made = fnp.at(empty)[diagonal_places((n, n), offset)].set(self)
     return fnp.moveaxis(made, (-2, -1), dims)
 
 

@@ -34,8 +34,7 @@ applies; they handle their own errors, as `boundary` would."""
 def read_options(name: str, options: dict[str, Any]) -> np.dtype | None:
     """Returns the dtype among the keyword arguments of a ufunc, and refuses what has no meaning.
 
-    Raises:
-        TypeError: for `where` without `out`, which `composite` takes, and for others.
+    That is `where` without `out`, which `composite` takes, and all others.
     """
     dtype = options.pop("dtype", None)
     options.pop("out", None)

@@ -92,20 +92,9 @@ TABLE = {
 }
 """The distributions, by the names that they have in `jax.random`."""
 
-_WHOLE = {"randint"}
-"""Those whose parameters are integers."""
-
 
 class Distribution:
-    """Draws of one distribution, by words.
-
-    Args:
-        name: the name in `jax.random`.
-        draw: what is known of it.
-
-    Attributes:
-        signature: that of the function of JAX's.
-    """
+    """Draws of one distribution of `jax.random`, by words; its signature is that of JAX's."""
 
     def __init__(self, name: str, draw: Draw):
         theirs = getattr(jax.random, name)
@@ -115,7 +104,6 @@ class Distribution:
         self.signature = inspect.Signature(kept)
         self.arrays = {*draw.follows.split(), *draw.samples.split()}
         self.samples = set(draw.samples.split())
-        self.has_dtype = "dtype" in self.signature.parameters
 
         def from_words(words: Any, /, **given: Any) -> Any:
             return theirs(wrapped(words), **given)
@@ -136,7 +124,7 @@ class Distribution:
             value = bound[label]
             if value is None:
                 continue
-            value = parameter(self.name, label, value, self.name in _WHOLE)
+            value = parameter(self.name, label, value, whole=self.name == "randint")
             if label in self.draw.within:
                 check_within(self.name, label, value, *self.draw.within[label])
             if label in self.samples and type(value) is Tracer and value.type.is_inexact:
@@ -144,7 +132,7 @@ class Distribution:
             bound[label] = value
             if is_array(value) and not is_weak(value):
                 floats.append(value)
-        if self.has_dtype:
+        if "dtype" in self.signature.parameters:
             dtype = bound.get("dtype")
             if dtype is not None:
                 bound["dtype"] = dtype_of(self.name, dtype)
@@ -157,12 +145,7 @@ class Distribution:
         return bound
 
     def __call__(self, words: Any, given: Mapping[str, Any]) -> Any:
-        """Returns what is drawn by words.
-
-        Args:
-            words: those of a key.
-            given: as `given` returns it.
-        """
+        """Returns what is drawn by the words of a key; `given` is as that method returns it."""
         try:
             return self.imported(words, **given)
         except FtransError:
@@ -176,12 +159,7 @@ class Distribution:
 
     @functools.cache  # noqa: B019 - as many as there are shapes, and distributions live for ever
     def rows(self, shape: tuple[int, ...], dtype: Any) -> Callable[[Any], Any]:
-        """Returns the function that draws once for each of many keys, uint32[n, 2].
-
-        Args:
-            shape: that of one draw.
-            dtype: its dtype; the distribution takes no parameters.
-        """
+        """Returns what draws once, without parameters, for each of many keys, uint32[n, 2]."""
         each = jax.vmap(lambda words: self.theirs(wrapped(words), shape=shape, dtype=dtype))
         # the dtype is passed besides since what is wide is told by the arguments
         return functools.partial(from_jax(lambda words, dtype: each(words)), dtype=dtype)
@@ -233,11 +211,7 @@ def is_weak(x: Any) -> bool:
 
 
 def dtype_of(name: str, dtype: Any) -> np.dtype:
-    """Returns a dtype that somebody passed.
-
-    Raises:
-        DTypeError: where it is none.
-    """
+    """Returns a dtype that somebody passed; raises `DTypeError` where it is none."""
     try:
         return np.dtype(dtype)
     except TypeError:

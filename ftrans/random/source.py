@@ -45,18 +45,11 @@ def words_of_seed(seed: Any) -> np.ndarray:
     """
     if seed is None:
         seed = int.from_bytes(os.urandom(16), "little")
-    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
-    numbers: list[int] = []
     try:
-        numbers = (
-            [operator.index(seed)]
-            if whole
-            else [int(operator.index(x)) for x in np.asarray(seed).flat]
-        )
-        fits = all(n >= 0 for n in numbers) and numbers
+        numbers = [operator.index(x) for x in np.asarray(seed).flat]
     except (AttributeError, TypeError, ValueError):
-        fits = False
-    if not fits:
+        numbers = []
+    if not numbers or min(numbers) < 0:
         raise ArgumentError(
             f"default_rng: a seed is an int that is not negative, or a sequence of them.\n"
             f"  seed: {describe(seed)}\n"
@@ -78,12 +71,7 @@ def made_of(words: np.ndarray, high: Any, low: Any) -> np.ndarray:
 
 
 class Source:
-    """Makes the keys of a generator; threads may share it.
-
-    Args:
-        words: those of the generator.
-        position: the number of its next draw.
-    """
+    """Makes the keys of a generator, of its words, from a position on; threads may share it."""
 
     def __init__(self, words: Any, position: int = 0):
         self._lock = threading.Lock()
@@ -149,9 +137,6 @@ class Source:
 
 def lanes(name: str) -> Sequence[Any]:
     """Returns what numbers the examples that a draw is for, under each `vmap` that wants that.
-
-    Args:
-        name: that of the distribution, for errors.
 
     Raises:
         UnsupportedError: where the draw would be the same at each run of what is traced, and under
