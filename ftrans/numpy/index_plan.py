@@ -27,6 +27,48 @@ from ftrans.runtime.jaxlink import is_traced_by_jax
 from ftrans.traceback import OnTape
 
 _i32 = np.dtype("int32")
+_READS = "x[...]"
+
+
+class Bounds(NamedTuple):
+    """Raises where an array of indices reaches beyond an axis.
+
+    Attributes:
+        name: that of the function.
+        type: the type of the array that has the axis.
+        axis: the axis; -1 for one of size 1 that the array does not have.
+        low: the least index.
+    """
+
+    name: str
+    type: Any
+    axis: int
+    low: int
+
+    def __call__(self, indices: np.ndarray) -> None:
+        """Checks known indices.
+
+        Raises:
+            IndexError: where one is out of bounds, with that index and the size of the axis.
+        """
+        if indices.size == 0:
+            return
+        low, high = int(indices.min()), int(indices.max())
+        if low < self.low or high >= self.type.shape[self.axis]:
+            raise _out_of_bounds(self, low if low < self.low else high)
+
+    def require(self, indices: Any) -> Any:
+        """Checks indices that are known, tensors' that have their values among them."""
+        if type(indices) is Tracer:
+            indices.frame.require(indices.index, self)
+        elif not is_unknown(indices):
+            self(np.asarray(indices))
+        return indices
+
+
+def counted(name: str, x: Any, axis: int, indices: Any) -> Any:
+    """Returns indices along an axis, of which none counts from the end; raises where one does."""
+    return Bounds(name, type_of(x), axis, 0).require(as_array(indices))
 
 
 class Plan(NamedTuple):
@@ -129,7 +171,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             fancy, found = True, [(-1, np.zeros(int(item), _i32))]
         elif isinstance(item, int):
             if not -size <= item < size:
-                raise _out_of_bounds(type_, axis, item)
+                raise _out_of_bounds(Bounds(_READS, type_, axis, -size), item)
             cuts.append((size, item % size, item % size + 1, 1))
             axis += 1
             continue
@@ -285,10 +327,12 @@ def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:
     return np.nonzero(found)
 
 
-def _out_of_bounds(type_: Any, axis: int, number: int) -> IndexError:
+def _out_of_bounds(bounds: Bounds, number: int) -> IndexError:
+    name, type_, axis, low = bounds
+    size = type_.shape[axis]
     return IndexingError(
-        f"x[...]: index {number} is out of bounds.\n"
-        f"  x: axis {axis} of {type_} has size {type_.shape[axis]}"
+        f"{name}: index {number} is out of bounds.\n  x: axis {axis} of {type_} has size {size}"
+        + (f"\n  Indices do not count from the end here: write index % {size}." if -size <= number < low else "")
     )
 
 
@@ -314,8 +358,10 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
     columns = []
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]
+        if axis >= 0:
+            Bounds(_READS, type_, axis, -size).require(item)
         if is_known:
-            columns.append(_checked(type_, axis, np.asarray(item), size))
+            columns.append(_from_front(np.asarray(item), size))
         else:
             columns.append(wrapped(item, size))
     if all(known):
@@ -325,18 +371,10 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
     return joined, False
 
 
-def _checked(type_: Any, axis: int, item: np.ndarray, size: int) -> np.ndarray:
-    """Returns known indices counted from the front, as int32.
-
-    Raises:
-        IndexError: where one is out of bounds, with that index and the size of the axis.
-    """
-    if item.size:
-        low, high = int(item.min()), int(item.max())
-        if low < -size or high >= size:
-            raise _out_of_bounds(type_, axis, low if low < -size else high)
-        if low < 0:
-            item = np.where(item < 0, item + np.asarray(size, np.int64), item)
+def _from_front(item: np.ndarray, size: int) -> np.ndarray:
+    """Returns known indices counted from the front, as int32."""
+    if item.dtype.kind == "i" and (item < 0).any():
+        item = np.where(item < 0, item + np.asarray(size, np.int64), item)
     return item.astype(_i32)
 
 
