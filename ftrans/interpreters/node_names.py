@@ -29,6 +29,7 @@ _TORCH = {
     "conv3d": "Convolution", "max_pool2d": "MaxPool2DWithIndices", "avg_pool2d": "AvgPool2D",
     "msort": "Sort", "take_along_dim": "Gather", "cross": "LinalgCross", "diagflat": "DiagEmbed",
     "l1_loss": "Mean", "kl_div": "Mean", "normalize": "Div",
+    **dict.fromkeys(("adjoint", "mT", "mH", "H"), "Transpose"),
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 

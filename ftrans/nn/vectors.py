@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, shown
+from ftrans.numpy.index_plan import Bounds, require
 from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 
@@ -94,11 +95,7 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
         )
     if t.ndim != 2:
         raise ShapeError(f"embedding: weight is a table f32[n, m].{shown(weight=table)}")
-    if type(at) is np.ndarray and at.size and at.min() < 0:
-        raise IndexingError(
-            f"embedding: there is no row {at.min()}: numbers do not count from the end."
-            f"{shown(input=at, weight=table)}"
-        )
+    require(at, Bounds("embedding", t, 0, 0))
     rows = fnp.take(table, at, axis=0)
     if padding_idx is None:
         return rows

@@ -9,7 +9,7 @@ an array there; not for tensors, whose numbers take axes away first, as PyTorch'
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
     Attributes:
         name: that of the function.
         type: the type of the array that has the axis.
-        axis: the axis; -1 for one of size 1 that the array does not have.
+        axis: the axis.
         low: the least index.
     """
 
@@ -57,18 +57,14 @@ class Bounds(NamedTuple):
         if low < self.low or high >= self.type.shape[self.axis]:
             raise _out_of_bounds(self, low if low < self.low else high)
 
-    def require(self, indices: Any) -> Any:
-        """Checks indices that are known, tensors' that have their values among them."""
-        if type(indices) is Tracer:
-            indices.frame.require(indices.index, self)
-        elif not is_unknown(indices):
-            self(np.asarray(indices))
-        return indices
 
-
-def counted(name: str, x: Any, axis: int, indices: Any) -> Any:
-    """Returns indices along an axis, of which none counts from the end; raises where one does."""
-    return Bounds(name, type_of(x), axis, 0).require(as_array(indices))
+def require(array: Any, holds: Callable[[np.ndarray], None]) -> Any:
+    """Has an array checked, if it is at hand, as tensors are that have their values; returns it."""
+    if type(array) is Tracer:
+        array.frame.require(array.index, holds)
+    elif not is_unknown(array):
+        holds(np.asarray(array))
+    return array
 
 
 class Plan(NamedTuple):
@@ -330,10 +326,10 @@ def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:
 def _out_of_bounds(bounds: Bounds, number: int) -> IndexError:
     name, type_, axis, low = bounds
     size = type_.shape[axis]
-    return IndexingError(
-        f"{name}: index {number} is out of bounds.\n  x: axis {axis} of {type_} has size {size}"
-        + (f"\n  Indices do not count from the end here: write index % {size}." if -size <= number < low else "")
-    )
+    text = f"{name}: index {number} is out of bounds.\n  x: axis {axis} of {type_} has size {size}"
+    if -size <= number < low:
+        text += f"\n  Indices do not count from the end here. Write index % {size}."
+    return IndexingError(text)
 
 
 def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
@@ -359,7 +355,7 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]
         if axis >= 0:
-            Bounds(_READS, type_, axis, -size).require(item)
+            require(item, Bounds(_READS, type_, axis, -size))
         if is_known:
             columns.append(_from_front(np.asarray(item), size))
         else:
