@@ -10,7 +10,7 @@ from ftrans import numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, shown
-from ftrans.numpy.index_plan import Bounds, require
+from ftrans.numpy.index_plan import Counted
 from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 
@@ -95,8 +95,7 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
         )
     if t.ndim != 2:
         raise ShapeError(f"embedding: weight is a table f32[n, m].{shown(weight=table)}")
-    require(at, Bounds("embedding", t, 0, 0))
-    rows = fnp.take(table, at, axis=0)
+    rows = fnp.getitem(table, Counted("embedding", at))
     if padding_idx is None:
         return rows
     if not -t.shape[0] <= padding_idx < t.shape[0]:

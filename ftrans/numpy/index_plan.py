@@ -9,7 +9,7 @@ an array there; not for tensors, whose numbers take axes away first, as PyTorch'
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -51,20 +51,25 @@ class Bounds(NamedTuple):
         Raises:
             IndexError: where one is out of bounds, with that index and the size of the axis.
         """
-        if indices.size == 0:
-            return
-        low, high = int(indices.min()), int(indices.max())
-        if low < self.low or high >= self.type.shape[self.axis]:
-            raise _out_of_bounds(self, low if low < self.low else high)
+        if indices.size:
+            low, high = indices.min(), indices.max()
+            if low < self.low or high >= self.type.shape[self.axis]:
+                raise _out_of_bounds(self, int(low if low < self.low else high))
 
 
-def require(array: Any, holds: Callable[[np.ndarray], None]) -> Any:
-    """Has an array checked, if it is at hand, as tensors are that have their values; returns it."""
+class Counted(NamedTuple):
+    """Is an item of an index, an array that does not count from the end, for a function by name."""
+
+    name: str
+    array: Any
+
+
+def require(array: Any, holds: Callable[[np.ndarray], None]) -> None:
+    """Has an array checked, if it is at hand, as tensors are that have their values."""
     if type(array) is Tracer:
         array.frame.require(array.index, holds)
     elif not is_unknown(array):
         holds(np.asarray(array))
-    return array
 
 
 class Plan(NamedTuple):
@@ -182,7 +187,8 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             cuts.append((size, 0, size, 1))
             axis += of_x >= 0
 
-    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays])
+    names = {id(item.array): item.name for item in given if type(item) is Counted}
+    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays], names)
     shape, start, stop, step = zip(*cuts, strict=True) if cuts else ((), (), (), ())
     sizes = tuple(len(range(*cut[1:3], abs(cut[3]))) for cut in cuts)
     flipped = tuple(i for i, by in enumerate(step) if by < 0 and sizes[i] > 1)
@@ -238,6 +244,8 @@ def _classify(item: Any) -> Any:
     """Returns None, Ellipsis, a slice, an int, a bool, or an array of booleans or integers."""
     if item is None or item is Ellipsis or isinstance(item, (slice, int, np.bool_)):
         return item
+    if type(item) is Counted:
+        return item.array
     if isinstance(item, np.integer):
         return int(item)
     if not isinstance(item, (Tracer, np.ndarray, jax.Array)):
@@ -332,8 +340,13 @@ def _out_of_bounds(bounds: Bounds, number: int) -> IndexError:
     return IndexingError(text)
 
 
-def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
-    """Returns index arrays as one array of index tuples, and whether they exist for sure."""
+def _stacked(
+    type_: Any, arrays: Sequence[tuple[int, Any]], names: Mapping[int, str]
+) -> tuple[Any, bool]:
+    """Returns index arrays as one array of index tuples, and whether they exist for sure.
+
+    Those that do not count from the end have names of functions, by their identity.
+    """
     if not arrays:
         return None, True
     shapes = [type_of(item).shape for _, item in arrays]
@@ -346,7 +359,7 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         return np.zeros((*batch, len(arrays)), _i32), True
     axes, items = zip(*arrays, strict=True)
     if state.beside is not None:
-        again = lambda *known: _stacked(type_, [*zip(axes, known, strict=True)])[0]  # noqa: E731
+        again = lambda *known: _stacked(type_, [*zip(axes, known, strict=True)], {})[0]  # noqa: E731
         found = state.beside.take(again, items)
         if found is not None:
             return found, True
@@ -355,7 +368,8 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]
         if axis >= 0:
-            require(item, Bounds(_READS, type_, axis, -size))
+            name = names.get(id(item))
+            require(item, Bounds(name or _READS, type_, axis, 0 if name else -size))
         if is_known:
             columns.append(_from_front(np.asarray(item), size))
         else:

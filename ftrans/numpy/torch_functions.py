@@ -176,9 +176,8 @@ def take(self: Any, index: Any) -> Any:
 def take_along_dim(self: Any, indices: Any, dim: int | None = None) -> Any:
     """Returns the elements that indices choose along a dimension, or of all of them in a row."""
     if dim is None:
-        flat = fnp.ravel(self)
-        torch_places.counted("take_along_dim", flat, 0, indices)
-        return fnp.getitem(flat, fnp.ravel(indices))
+        found = fnp.getitem(fnp.ravel(self), torch_places.counted("take_along_dim", indices))
+        return fnp.ravel(found)
     size = self.shape[canonical_axis("take_along_dim", dim, self.ndim)]
     return fnp.take_along_axis(self, fnp.remainder(indices, size), axis=dim)
 

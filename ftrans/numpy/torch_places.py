@@ -13,7 +13,7 @@ from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy.axes import canonical_axis
-from ftrans.numpy.index_plan import Bounds, require
+from ftrans.numpy.index_plan import Counted
 from ftrans.numpy.methods import with_axis
 from ftrans.numpy.taking import integers
 
@@ -36,9 +36,9 @@ def _fitting(name: str, part: Any, shape: Any) -> Any:
     return part
 
 
-def counted(name: str, x: Any, axis: int, index: Any, low: int = 0) -> Any:
-    """Returns an index of integers; raises where one that is there is out of bounds."""
-    return require(integers(name, index), Bounds(name, type_of(x), axis, low))
+def counted(name: str, index: Any) -> Counted:
+    """Returns an index of integers that do not count from the end."""
+    return Counted(name, integers(name, index))
 
 
 def _places(name: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
@@ -50,7 +50,7 @@ def _places(name: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
             f"  tensor: shape {x.shape}"
         )
     found: list[Any] = list(np.indices(shape, sparse=True))
-    found[axis] = counted(name, x, axis, index)
+    found[axis] = counted(name, index)
     return tuple(found)
 
 
@@ -59,18 +59,19 @@ def _along(dim: int, x: Any, item: Any) -> tuple[Any, ...]:
     return (*[slice(None)] * canonical_axis("index", dim, x.ndim), item)
 
 
-def _rows(name: str, x: Any, dim: int, index: Any, low: int = 0) -> tuple[Any, ...]:
+def _rows(name: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """Returns the places that an index of rank one chooses along a dimension."""
-    index = counted(name, x, canonical_axis(name, dim, x.ndim), index, low)
+    index = fnp.atleast_1d(integers(name, index))
     if index.ndim > 1:
         raise ShapeError(f"{name}: the index has rank one.\n  index: shape {index.shape}")
-    return _along(dim, x, fnp.atleast_1d(index))
+    return _along(dim, x, Counted(name, index))
 
 
 def _at_rows(name: str, x: Any, dim: int, index: Any, part: Any) -> Any:
     """Returns these places of an array, to write a part of that shape to."""
-    *before, index = place = _rows(name, x, dim, index)
-    _fitting(name, part, (*x.shape[: len(before)], index.shape[0], *x.shape[len(place) :]))
+    *before, rows = place = _rows(name, x, dim, index)
+    shape = *x.shape[: len(before)], rows.array.shape[0], *x.shape[len(place) :]
+    _fitting(name, part, shape)
     return fnp.at(x)[place]
 
 
@@ -110,7 +111,7 @@ def _written(name: str, x: Any, dim: int, index: Any, source: Any, way: str) -> 
 def gather(self: Any, dim: int, index: Any) -> Any:
     """Returns the elements that an index of the rank of the tensor chooses along a dimension."""
     if not self.ndim:
-        return fnp.broadcast_to(self, counted("gather", self[None], 0, index).shape)
+        return fnp.getitem(self[None], counted("gather", index))
     return fnp.getitem(self, _places("gather", self, dim, index))
 
 
@@ -197,8 +198,8 @@ def index_copy(self: Any, dim: int, index: Any, source: Any) -> Any:
 def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     """Writes one value to the parts that an index of rank one chooses along a dimension."""
     value = fnp.reshape(value, ()) if np.ndim(value) else value
-    low = -self.shape[canonical_axis("index_fill", dim, self.ndim)]
-    return fnp.at(self)[_rows("index_fill", self, dim, index, low)].set(value)
+    *before, rows = _rows("index_fill", self, dim, index)
+    return fnp.at(self)[(*before, rows.array)].set(value)  # which may count from the end
 
 
 def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
@@ -209,10 +210,9 @@ def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool =
 
 def put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Writes, or adds, elements to places that count through all dimensions."""
-    flat = [fnp.reshape(x, (-1,)) for x in (self, index, source)]
-    counted("put", flat[0], 0, index, -flat[0].shape[0])
-    _fitting("put", flat[2], flat[1].shape)
-    return fnp.reshape(index_put(flat[0], flat[1:2], flat[2], accumulate), self.shape)
+    shape = np.shape(index)
+    part = fnp.reshape(_fitting("put", fnp.ravel(source), (math.prod(shape),)), shape)
+    return fnp.reshape(index_put(fnp.ravel(self), (index,), part, accumulate), self.shape)
 
 
 def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
