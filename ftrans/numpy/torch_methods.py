@@ -167,7 +167,7 @@ class Views:
     """Has the methods that return views as functions of values, whose `dim` is called `axis`."""
 
     t, ravel, moveaxis, movedim = fnp.transpose, fnp.ravel, fnp.moveaxis, fnp.moveaxis
-    unsqueeze, expand, broadcast_to = fnp.expand_dims, vars(Tracer)["expand"], fnp.broadcast_to
+    unsqueeze, expand, broadcast_to = fnp.expand_dims, *[vars(Tracer)["expand"]] * 2
 
     def view(self: Any, *shape: Any) -> Any:
         """Gives the elements another shape; -1 stands for the size that remains."""
