@@ -140,8 +140,7 @@ class Tape(Ends):
     def require(self, code: int, holds: Callable[[Any], None]) -> None:
         """Checks an input that is there, on the CPU: now, and when what takes it is leapt over."""
         self.checks.append((code, holds))
-        array = self.sources[~code] if code < 0 else None
-        if type(array) is np.ndarray or (array is not None and device_of(array) == "cpu"):
+        if code < 0 and device_of(array := self.sources[~code]) == "cpu":
             holds(np.asarray(array))
 
     def is_argument(self, code: int) -> bool:
