@@ -890,9 +890,6 @@ CASES |= {
         lambda x: x, randomness="different", holomorphic=True
     )(V),
     "torch: an index out of bounds": lambda: torch.tensor(V)[torch.tensor([0, 5])],
-    "torch: an index from the end": lambda: torch.tensor(V).gather(0, torch.tensor([-1])),
-    "torch: another output size": lambda: torch.tensor(V).repeat_interleave(2, output_size=5),
-    "torch: the transpose of a vector": lambda: torch.tensor(V).mH,
     "torch: a probability above one": lambda: torch.nn.functional.dropout(leaf(), 1.5),
     "torch: another reduction": lambda: torch.nn.functional.mse_loss(V, V, reduction="max"),
     "torch: half of the tolerances": lambda: torch.testing.assert_close(V, V, rtol=1e-3),

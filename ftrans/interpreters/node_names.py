@@ -86,7 +86,7 @@ def _overload(name: str, part: Part) -> int:
     if name in ("Max", "Min"):  # along a dimension, or of all elements
         return int(not first.startswith("arg"))
     if name in ("Median", "Nanmedian"):  # of all elements, or along a dimension
-        return int(part.program.equations[-1].primitive.name != "maximum")
+        return int(len(getattr(part.location, "returned", ())) > 1)
     if name == "Scatter":  # of a tensor, or of a number
         return int(len(ranks) == 1 or ranks[1] < ranks[0])
     if name in ("Lerp", "Remainder"):  # with a number last, or a tensor

@@ -9,7 +9,7 @@ frames below it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from types import FrameType
@@ -223,9 +223,6 @@ class Frame:
                 tracer = self.input(type_of(value), value)
             self.captured[id(value)] = tracer  # `sources` keeps the value, and so its id, alive
         return tracer
-
-    def require(self, code: int, holds: Callable[[Any], None]) -> None:
-        """Has the array behind an input checked: on a tape, where that is at hand at each call."""
 
     def is_argument(self, code: int) -> bool:
         """Tells whether an input was declared, not captured."""

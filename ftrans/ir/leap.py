@@ -25,7 +25,7 @@ class Leap(NamedTuple):
         results: the arguments of `make_tracer` for each result.
         kind: makes what the function returned of the results; None where that is the only one.
         view: says how the result is a view.
-        checks: the arguments of `Frame.require`.
+        checks: the arguments of `Trail.require`.
     """
 
     steps: list[Step]

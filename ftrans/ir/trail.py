@@ -106,6 +106,9 @@ class Trail(Frame):
         self.step_to(type)
         return super().input(type, source, weak)
 
+    def require(self, code: int, holds: Callable[[Any], None]) -> None:
+        """Has the array behind an input checked: on a tape, where that is at hand at each call."""
+
     def step_to(self, type: ArrayType) -> None:
         """Goes on to the step of one more input of a type."""
         step = self.step

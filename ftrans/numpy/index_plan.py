@@ -20,6 +20,7 @@ from ftrans.errors import IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.program import Params
 from ftrans.ir.stack import state
+from ftrans.ir.trail import Trail
 from ftrans.numpy.access import Step
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.promotion import as_array
@@ -67,7 +68,8 @@ class Counted(NamedTuple):
 def require(array: Any, holds: Callable[[np.ndarray], None]) -> None:
     """Has an array checked, if it is at hand, as tensors are that have their values."""
     if type(array) is Tracer:
-        array.frame.require(array.index, holds)
+        if isinstance(array.frame, Trail):
+            array.frame.require(array.index, holds)
     elif not is_unknown(array):
         holds(np.asarray(array))
 

@@ -130,6 +130,21 @@ def test_arrays_of_jax_are_looked_at_and_what_is_pending_is_not() -> None:
             x[known]
 
 
+def test_so_are_classes() -> None:
+    F, logits = torch.nn.functional, torch.tensor(np.zeros((2, 3)), requires_grad=True)
+    for turn in range(5):
+        at = torch.tensor([0, turn])
+        if turn < 3:
+            F.cross_entropy(logits, at).backward()
+            assert F.one_hot(at, 3).sum().item() == 2
+            continue
+        with pytest.raises(IndexingError, match=f"there is no class {turn}"):
+            F.cross_entropy(logits, at)
+        with pytest.raises(ArgumentError, match="one_hot: an integer is out of range"):
+            F.one_hot(at, 3)
+    assert np.isfinite(F.nll_loss(logits, torch.tensor([1, -100])).item())
+
+
 def test_an_index_has_the_rank_and_the_dtype() -> None:
     x = torch.tensor(np.arange(6.0).reshape(2, 3))
     assert x.gather(1, torch.tensor([[2]])).tolist() == [[2.0]]  # it need not be as long
