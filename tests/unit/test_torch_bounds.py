@@ -11,6 +11,7 @@ import pytest
 
 import ftrans
 import ftrans.torch as torch
+from ftrans.autograd.tape import recorded
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 
 X = np.array([1.0, 2.0, 3.0], np.float32)
@@ -94,7 +95,8 @@ def test_what_is_leapt_over_is_checked_each_time(name: str) -> None:
                 call(x, index)
 
 
-def test_so_it_is_inside_of_what_is_called_on_the_tape() -> None:
+@pytest.mark.parametrize("call", [lambda f, *args: f(*args), recorded])
+def test_so_it_is_inside_of_what_is_called_on_the_tape(call: Any) -> None:
     def loss(x: Any, i: Any) -> Any:
         return ftrans.numpy.sum(ftrans.numpy.take(x, i) * 2)
 
@@ -102,10 +104,10 @@ def test_so_it_is_inside_of_what_is_called_on_the_tape() -> None:
     for turn in range(5):
         index = torch.from_numpy(np.array([turn]))
         if turn < 3:
-            loss(x, index).backward()
+            call(loss, x, index).backward()
         else:
             with pytest.raises(IndexingError, match=f"index {turn} is out of bounds"):
-                loss(x, index)
+                call(loss, x, index)
     assert x.grad.tolist() == [2.0, 2.0, 2.0]
 
 
