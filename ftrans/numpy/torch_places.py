@@ -110,6 +110,8 @@ def _written(name: str, x: Any, dim: int, index: Any, source: Any, way: str) -> 
 
 def gather(self: Any, dim: int, index: Any) -> Any:
     """Returns the elements that an index of the rank of the tensor chooses along a dimension."""
+    if 0 in np.shape(index):  # of whatever rank
+        return fnp.zeros(np.shape(index), self.dtype)
     if not self.ndim:
         return fnp.getitem(self[None], counted("gather", index))
     return fnp.getitem(self, _places("gather", self, dim, index))

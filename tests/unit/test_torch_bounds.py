@@ -150,6 +150,7 @@ def test_so_are_classes() -> None:
 def test_an_index_has_the_rank_and_the_dtype() -> None:
     x = torch.tensor(np.arange(6.0).reshape(2, 3))
     assert x.gather(1, torch.tensor([[2]])).tolist() == [[2.0]]  # it need not be as long
+    assert x.gather(0, torch.zeros(4, 0, 2, dtype=torch.int64)).shape == (4, 0, 2)
     assert x.index_select(0, torch.tensor(1)).tolist() == [[3.0, 4.0, 5.0]]
     with pytest.raises(ShapeError, match="gather: the index has the rank of the tensor"):
         x.gather(1, torch.tensor([0]))
