@@ -889,6 +889,7 @@ CASES |= {
     "random: complex columns drawn apart": lambda: func.jacfwd(
         lambda x: x, randomness="different", holomorphic=True
     )(V),
+    "torch: an index out of bounds": lambda: torch.tensor(V)[torch.tensor([0, 5])],
     "torch: a probability above one": lambda: torch.nn.functional.dropout(leaf(), 1.5),
     "torch: another reduction": lambda: torch.nn.functional.mse_loss(V, V, reduction="max"),
     "torch: half of the tolerances": lambda: torch.testing.assert_close(V, V, rtol=1e-3),

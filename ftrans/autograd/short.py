@@ -150,6 +150,8 @@ def _called(tape: Any, call: Any, function: Function, *args: Any, **kwargs: Any)
     if found is not None and tape.visits is None and not config.check:
         tape.go(found)
         tensors = [waiting(tape, code, type_) for code, type_, _ in found.results]
+        for code, holds in found.checks:
+            tape.require(code, holds)
         if tape.step.code > tape.most:
             tape.flush()
         return tensors[0] if found.kind is None else found.kind(tensors)

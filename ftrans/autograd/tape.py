@@ -51,6 +51,7 @@ from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
 from ftrans.pytree import mapped
 from ftrans.runtime import keep, run
+from ftrans.runtime.device import device_of
 from ftrans.runtime.outlived import Ends, become
 from ftrans.traceback import OnTape
 
@@ -135,6 +136,12 @@ class Tape(Ends):
     def capture(self, value: Any) -> Tracer:
         """Returns the input that stands for an array."""
         return self.input(type_of(value := settled(value)), value)
+
+    def require(self, code: int, holds: Callable[[Any], None]) -> None:
+        """Checks an input that is there, on the CPU: now, and when what takes it is leapt over."""
+        self.checks.append((code, holds))
+        if code < 0 and device_of(array := self.sources[~code]) == "cpu":
+            holds(np.asarray(array))
 
     def is_argument(self, code: int) -> bool:
         """Tells whether an input is differentiated."""

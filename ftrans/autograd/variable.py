@@ -92,11 +92,8 @@ def _old(text: str, category: type[Warning], result: Any = None) -> Callable[...
 
 
 _volatile = _old(f"x.volatile: {_VOLATILE}", UserWarning, False)
-_saved = _old(
-    "'saved_variables' is deprecated; use 'saved_tensors'.",
-    DeprecationWarning,
-    lambda ctx: ctx.saved_tensors,
-)
+_SAVED = "'saved_variables' is deprecated; use 'saved_tensors'."
+_saved = _old(_SAVED, DeprecationWarning, lambda ctx: ctx.saved_tensors)
 _shared = _old("mark_shared_storage is deprecated: outputs never share memory.", FutureWarning)
 
 Tensor.volatile = property(_volatile, _volatile)  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from ftrans.autograd.short import taken
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
 from ftrans.errors import UnsupportedError
+from ftrans.numpy import torch_functions
 from ftrans.numpy.torch_methods import (
     Function,
     chunk_size,
@@ -73,9 +74,9 @@ class ViewMembers:
     """Has the methods that return views and are no functions of a value alone."""
 
     T = property(lambda self: view(self, _T))
-    mT = property(lambda self: view(self, fnp.matrix_transpose))
-    mH = property(lambda self: self.mT.conj())
-    H = property(lambda self: self.T.conj())
+    mT = property(lambda self: view(self, torch_functions.mT))
+    mH = property(lambda self: view(self, torch_functions.mH).conj())
+    H = property(lambda self: view(self, torch_functions.H).conj())
     real = property(lambda self: view(self, fnp.real) if self.is_complex() else self)
     imag = property(lambda self: view(self, fnp.imag))
 

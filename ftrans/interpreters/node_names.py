@@ -28,12 +28,26 @@ _TORCH = {
     "pad": "ConstantPadNd", "conv1d": "Convolution", "conv2d": "Convolution",
     "conv3d": "Convolution", "max_pool2d": "MaxPool2DWithIndices", "avg_pool2d": "AvgPool2D",
     "msort": "Sort", "take_along_dim": "Gather", "cross": "LinalgCross", "diagflat": "DiagEmbed",
-    "l1_loss": "Mean", "kl_div": "Mean", "normalize": "Div",
+    "l1_loss": "Mean", "kl_div": "Mean", "normalize": "Div", "broadcast_tensors": "Expand",
+    "column_stack": "Cat", "corrcoef": "Clamp", "cosine_embedding_loss": "Mean",
+    "cosine_similarity": "Sum", "cov": "Squeeze", "deg2rad": "Deg2Rad", "diff": "Sub",
+    "eigvalsh": "LinalgEigh", "fliplr": "Flip", "flipud": "Flip", "gaussian_nll_loss": "Mean",
+    "group_norm": "NativeGroupNorm", "hinge_embedding_loss": "Mean", "inner": "View",
+    "kron": "UnsafeView", "logdet": "Where", "margin_ranking_loss": "Mean",
+    "matrix_exp": "LinalgMatrixExp", "matrix_norm": "LinalgVectorNorm", "matrix_power": "Mm",
+    "meshgrid": "Expand", "moveaxis": "Permute", "nanmean": "Div", "poisson_nll_loss": "Mean",
+    "rad2deg": "Rad2Deg", "relu6": "Hardtanh", "rms_norm": "Mul", "softmin": "Softmax",
+    "softsign": "Div", "sum_to_size": "Sum", "svdvals": "LinalgSvd", "tanhshrink": "Sub",
+    "tensordot": "View", "triplet_margin_loss": "Mean", "vecdot": "Sum",
+    "vector_norm": "LinalgVectorNorm",
+    **dict.fromkeys(("adjoint", "mT", "mH", "H"), "Transpose"),
 }  # fmt: skip
 """PyTorch's names of functions that have others here."""
 
 _WHOLE: dict[str, str] = dict.fromkeys(("_put", "set_slices"), "torch::autograd::CopySlices")
 _WHOLE |= dict.fromkeys(("copy_", "set_all"), "torch::autograd::CopyBackwards")
+_WHOLE |= dict.fromkeys(("quantile", "nanquantile"), "SqueezeBackward4")
+_WHOLE |= {"pairwise_distance": "NormBackward1"}
 _BY_RANK: dict[tuple[int, ...], str] = {(1, 1): "Dot", (2, 2): "Mm", (2, 1): "Mv", (3, 3): "Bmm"}
 
 
@@ -66,10 +80,17 @@ def name_of_part(part: Part) -> str:
 def _overload(name: str, part: Part) -> int:
     """Returns which of the functions of one name it is, in the order of PyTorch's tables."""
     first, results = part.program.equations[0].primitive.name, part.program.output_types
+    ranks = [t.ndim for t in part.program.inputs if t.is_inexact]
     if name in ("Sum", "Mean", "Prod"):  # of all elements, or along dimensions
         return int(results[0].ndim > 0)
     if name in ("Max", "Min"):  # along a dimension, or of all elements
         return int(not first.startswith("arg"))
+    if name in ("Median", "Nanmedian"):  # of all elements, or along a dimension
+        return int(len(getattr(part.location, "returned", ())) > 1)
+    if name == "Scatter":  # of a tensor, or of a number
+        return int(len(ranks) == 1 or ranks[1] < ranks[0])
+    if name in ("Lerp", "Remainder"):  # with a number last, or a tensor
+        return int(len(ranks) > 1 + (name == "Lerp"))
     if name == "Pow":  # of a number, of two tensors, of a number to a tensor
         return 2 if part.takes[0] is None else int(part.takes[1:] not in ((), (None,)))
     if name == "Fill":  # by a number, or by a tensor
@@ -130,6 +151,8 @@ def settings(part: Part) -> dict[str, Any]:
             found[name] = x.array if base in ("Mul", "Div") else x.value
     if base == "Pow" and len(names) == 1:
         found["exponent"] = equations[0].params.get("exponent", 0.5)
+    if part.takes[:1] != (None,):
+        found["self_sym_sizes"] = part.program.inputs[0].shape
     several = base in _ALONG_SEVERAL
     if t.ndim and (several or base in _ALONG_ONE):
         along = [e.params.get("axes", e.params.get("axis")) for e in equations]

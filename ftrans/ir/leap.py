@@ -25,6 +25,7 @@ class Leap(NamedTuple):
         results: the arguments of `make_tracer` for each result.
         kind: makes what the function returned of the results; None where that is the only one.
         view: says how the result is a view.
+        checks: the arguments of `Trail.require`.
     """
 
     steps: list[Step]
@@ -35,6 +36,7 @@ class Leap(NamedTuple):
     results: list[tuple[int, ArrayType, bool]]
     kind: Callable[[Any], Any] | None
     view: Any
+    checks: list[tuple[int, Callable[[Any], None]]]
 
 
 def results_of(result: Any) -> Any:

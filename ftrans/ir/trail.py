@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 from types import FrameType
 from typing import Any
@@ -65,7 +65,7 @@ _MOST_CONSTANT = 1 << 16
 class Trail(Frame):
     """Is the frame of a function that is traced at each call; its arguments are as for `Frame`."""
 
-    __slots__ = ("declared", "root", "step", "steps", "visits")
+    __slots__ = ("checks", "declared", "root", "step", "steps", "visits")
 
     root: Root
     step: Step
@@ -73,6 +73,7 @@ class Trail(Frame):
     def __init__(self, name: str, closed: bool = False, entered: Location | None = None):
         super().__init__(name, closed, entered)
         self.steps: list[Step] = []
+        self.checks: list[tuple[int, Callable[[Any], None]]] = []
         self.visits: dict[Any, int] | None = None
         self.declared = 0
 
@@ -104,6 +105,9 @@ class Trail(Frame):
         """Adds an input for what is captured."""
         self.step_to(type)
         return super().input(type, source, weak)
+
+    def require(self, code: int, holds: Callable[[Any], None]) -> None:
+        """Has the array behind an input checked: on a tape, where that is at hand at each call."""
 
     def step_to(self, type: ArrayType) -> None:
         """Goes on to the step of one more input of a type."""
@@ -211,6 +215,8 @@ class Trail(Frame):
         if found is None or config.check:
             return None
         self.go(found)
+        for code, holds in found.checks:
+            self.require(code, holds)
         if found.kind is None:
             return make_tracer(self, *found.results[0]), found.view
         return found.kind([make_tracer(self, *result) for result in found.results]), found.view
@@ -225,13 +231,13 @@ class Trail(Frame):
             for step in leap.steps:
                 self._visit(step)
 
-    def mark(self) -> tuple[Step, int, int, int]:
+    def mark(self) -> tuple[Step, int, int, int, int]:
         """Returns what `learn` needs to know of the time before a call."""
-        return self.step, len(self.steps), len(self.sources), self.demands
+        return self.step, len(self.steps), len(self.sources), self.demands, len(self.checks)
 
     def learn(
         self,
-        mark: tuple[Step, int, int, int],
+        mark: tuple[Step, int, int, int, int],
         call: Any,
         result: Any,
         view: Any,
@@ -254,7 +260,7 @@ class Trail(Frame):
         Raises:
             CheckError: under `config.check`, where an earlier call was another.
         """
-        start, count, inputs, demands = mark
+        start, count, inputs, demands, checks = mark
         learnt: Leap | None = None
         nbytes = 0
         results = results_of(result)
@@ -272,7 +278,8 @@ class Trail(Frame):
         ):
             values = [(x.index, x.type, x.weak) for x in results]
             found = constants, self.input_types[inputs:], [None] * len(constants)
-            learnt = Leap(self.steps[count:], self.step, *found, values, maker_of(result), view)
+            how = maker_of(result), view, self.checks[checks:]
+            learnt = Leap(self.steps[count:], self.step, *found, values, *how)
         if config.check and start.leaps is not None and call in start.leaps:
             compare(name, start.leaps[call], learnt, self.steps[count:])
         elif lasting and learnt is not None:

@@ -6,7 +6,7 @@ Half precision is computed in single.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, in_single, like, loss, per_channel, program, ranked, shown
-from ftrans.numpy.index_plan import is_unknown
+from ftrans.numpy.index_plan import is_unknown, require
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = [
@@ -99,6 +99,22 @@ def _of_probabilities(logs: Any, goal: Any, weight: Any, label_smoothing: float)
     return -fnp.sum(logs * goal, axis=axis)
 
 
+class _Classes(NamedTuple):
+    """Raises where an index is none of so many classes, nor ignored."""
+
+    name: str
+    many: int
+    ignored: int | None
+
+    def __call__(self, at: np.ndarray) -> None:
+        wrong = at[((at < 0) | (at >= self.many)) & (at != self.ignored)]
+        if wrong.size:
+            raise IndexingError(
+                f"{self.name}: there is no class {wrong[0]}.\n  target: {type_of(at)}\n"
+                f"  Of {self.many} classes the indices are 0 ... {self.many - 1}."
+            )
+
+
 def _chosen(
     name: str, logs: Any, target: Any, weight: Any, ignored: int | None = None
 ) -> tuple[Any, Any, Any, tuple[int, ...]]:
@@ -119,13 +135,7 @@ def _chosen(
             f"  Write target.astype('int64'); probabilities have the shape of input."
         )
     count = t.shape[axis]
-    if isinstance(at, np.ndarray):
-        wrong = at[((at < 0) | (at >= count)) & (at != ignored)]
-        if wrong.size:
-            raise IndexingError(
-                f"{name}: there is no class {wrong[0]}.\n  target: {u}\n"
-                f"  Of {count} classes the indices are 0 ... {count - 1}."
-            )
+    require(at, _Classes(name, count, ignored))
     if weight is not None:
         weight = fnp.ravel(per_channel(name, "weight", like(weight, logs), logs, axis, "class"))
     if t.ndim > 2:

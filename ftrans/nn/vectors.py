@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, shown
+from ftrans.numpy.index_plan import Counted, require
 from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 
@@ -94,12 +95,7 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
         )
     if t.ndim != 2:
         raise ShapeError(f"embedding: weight is a table f32[n, m].{shown(weight=table)}")
-    if type(at) is np.ndarray and at.size and at.min() < 0:
-        raise IndexingError(
-            f"embedding: there is no row {at.min()}: numbers do not count from the end."
-            f"{shown(input=at, weight=table)}"
-        )
-    rows = fnp.take(table, at, axis=0)
+    rows = fnp.getitem(table, Counted("embedding", at))
     if padding_idx is None:
         return rows
     if not -t.shape[0] <= padding_idx < t.shape[0]:
@@ -109,6 +105,19 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
         )
     fixed = at == padding_idx % t.shape[0]
     return fnp.where(fnp.expand_dims(fixed, -1), stop_gradient_p(rows), rows)
+
+
+class _Below(NamedTuple):
+    """Raises where an integer is not one of so many classes."""
+
+    many: int
+
+    def __call__(self, x: np.ndarray) -> None:
+        if x.size and not 0 <= x.min() <= x.max() < self.many:
+            raise ArgumentError(
+                f"one_hot: an integer is out of range.{shown(tensor=x)}\n"
+                f"  smallest: {x.min()}, largest: {x.max()}, num_classes: {self.many}"
+            )
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
@@ -134,10 +143,6 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
             f"one_hot: of no integers none is the largest.{shown(tensor=x)}\n  Pass num_classes=n."
         )
     num_classes = int(fnp.max(x)) + 1 if num_classes == -1 else num_classes
-    if isinstance(x, np.ndarray) and x.size and not 0 <= x.min() <= x.max() < num_classes:
-        raise ArgumentError(
-            f"one_hot: an integer is out of range.{shown(tensor=x)}\n"
-            f"  smallest: {x.min()}, largest: {x.max()}, num_classes: {num_classes}"
-        )
+    require(x, _Below(num_classes))
     classes = iota_p(shape=(num_classes,), dtype=INT, axis=0)
     return cast(fnp.expand_dims(x, -1) == classes, np.int64)

@@ -9,7 +9,7 @@ an array there; not for tensors, whose numbers take axes away first, as PyTorch'
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,6 +20,7 @@ from ftrans.errors import IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.program import Params
 from ftrans.ir.stack import state
+from ftrans.ir.trail import Trail
 from ftrans.numpy.access import Step
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.promotion import as_array
@@ -27,6 +28,50 @@ from ftrans.runtime.jaxlink import is_traced_by_jax
 from ftrans.traceback import OnTape
 
 _i32 = np.dtype("int32")
+_READS = "x[...]"
+
+
+class Bounds(NamedTuple):
+    """Raises where an array of indices reaches beyond an axis.
+
+    Attributes:
+        name: that of the function.
+        type: the type of the array that has the axis.
+        axis: the axis.
+        low: the least index.
+    """
+
+    name: str
+    type: Any
+    axis: int
+    low: int
+
+    def __call__(self, indices: np.ndarray) -> None:
+        """Checks known indices.
+
+        Raises:
+            IndexError: where one is out of bounds, with that index and the size of the axis.
+        """
+        if indices.size:
+            low, high = indices.min(), indices.max()
+            if low < self.low or high >= self.type.shape[self.axis]:
+                raise _out_of_bounds(self, int(low if low < self.low else high))
+
+
+class Counted(NamedTuple):
+    """Is an item of an index, an array that does not count from the end, for a function by name."""
+
+    name: str
+    array: Any
+
+
+def require(array: Any, holds: Callable[[np.ndarray], None]) -> None:
+    """Has an array checked, if it is at hand, as tensors are that have their values."""
+    if type(array) is Tracer:
+        if isinstance(array.frame, Trail):
+            array.frame.require(array.index, holds)
+    elif not is_unknown(array):
+        holds(np.asarray(array))
 
 
 class Plan(NamedTuple):
@@ -129,7 +174,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             fancy, found = True, [(-1, np.zeros(int(item), _i32))]
         elif isinstance(item, int):
             if not -size <= item < size:
-                raise _out_of_bounds(type_, axis, item)
+                raise _out_of_bounds(Bounds(_READS, type_, axis, -size), item)
             cuts.append((size, item % size, item % size + 1, 1))
             axis += 1
             continue
@@ -144,7 +189,8 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             cuts.append((size, 0, size, 1))
             axis += of_x >= 0
 
-    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays])
+    names = {id(item.array): item.name for item in given if type(item) is Counted}
+    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays], names)
     shape, start, stop, step = zip(*cuts, strict=True) if cuts else ((), (), (), ())
     sizes = tuple(len(range(*cut[1:3], abs(cut[3]))) for cut in cuts)
     flipped = tuple(i for i, by in enumerate(step) if by < 0 and sizes[i] > 1)
@@ -200,6 +246,8 @@ def _classify(item: Any) -> Any:
     """Returns None, Ellipsis, a slice, an int, a bool, or an array of booleans or integers."""
     if item is None or item is Ellipsis or isinstance(item, (slice, int, np.bool_)):
         return item
+    if type(item) is Counted:
+        return item.array
     if isinstance(item, np.integer):
         return int(item)
     if not isinstance(item, (Tracer, np.ndarray, jax.Array)):
@@ -285,15 +333,22 @@ def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:
     return np.nonzero(found)
 
 
-def _out_of_bounds(type_: Any, axis: int, number: int) -> IndexError:
-    return IndexingError(
-        f"x[...]: index {number} is out of bounds.\n"
-        f"  x: axis {axis} of {type_} has size {type_.shape[axis]}"
-    )
+def _out_of_bounds(bounds: Bounds, number: int) -> IndexError:
+    name, type_, axis, low = bounds
+    size = type_.shape[axis]
+    text = f"{name}: index {number} is out of bounds.\n  x: axis {axis} of {type_} has size {size}"
+    if -size <= number < low:
+        text += f"\n  Indices do not count from the end here. Write index % {size}."
+    return IndexingError(text)
 
 
-def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
-    """Returns index arrays as one array of index tuples, and whether they exist for sure."""
+def _stacked(
+    type_: Any, arrays: Sequence[tuple[int, Any]], names: Mapping[int, str]
+) -> tuple[Any, bool]:
+    """Returns index arrays as one array of index tuples, and whether they exist for sure.
+
+    Those that do not count from the end have names of functions, by their identity.
+    """
     if not arrays:
         return None, True
     shapes = [type_of(item).shape for _, item in arrays]
@@ -306,7 +361,7 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
         return np.zeros((*batch, len(arrays)), _i32), True
     axes, items = zip(*arrays, strict=True)
     if state.beside is not None:
-        again = lambda *known: _stacked(type_, [*zip(axes, known, strict=True)])[0]  # noqa: E731
+        again = lambda *known: _stacked(type_, [*zip(axes, known, strict=True)], {})[0]  # noqa: E731
         found = state.beside.take(again, items)
         if found is not None:
             return found, True
@@ -314,8 +369,11 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
     columns = []
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]
+        if axis >= 0:
+            name = names.get(id(item))
+            require(item, Bounds(name or _READS, type_, axis, 0 if name else -size))
         if is_known:
-            columns.append(_checked(type_, axis, np.asarray(item), size))
+            columns.append(_from_front(np.asarray(item), size))
         else:
             columns.append(wrapped(item, size))
     if all(known):
@@ -325,18 +383,10 @@ def _stacked(type_: Any, arrays: Sequence[tuple[int, Any]]) -> tuple[Any, bool]:
     return joined, False
 
 
-def _checked(type_: Any, axis: int, item: np.ndarray, size: int) -> np.ndarray:
-    """Returns known indices counted from the front, as int32.
-
-    Raises:
-        IndexError: where one is out of bounds, with that index and the size of the axis.
-    """
-    if item.size:
-        low, high = int(item.min()), int(item.max())
-        if low < -size or high >= size:
-            raise _out_of_bounds(type_, axis, low if low < -size else high)
-        if low < 0:
-            item = np.where(item < 0, item + np.asarray(size, np.int64), item)
+def _from_front(item: np.ndarray, size: int) -> np.ndarray:
+    """Returns known indices counted from the front, as int32."""
+    if item.dtype.kind == "i" and (item < 0).any():
+        item = np.where(item < 0, item + np.asarray(size, np.int64), item)
     return item.astype(_i32)
 
 

@@ -7,6 +7,7 @@ tables of `autograd` to tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir.dtype import is_float
 from ftrans.numpy import torch_places
 from ftrans.numpy.axes import canonical_axis
+from ftrans.numpy.index_plan import require
 from ftrans.numpy.methods import named, sizes_of, with_axis
 
 Function = Callable[..., Any]
@@ -81,6 +83,9 @@ def kthvalue(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
 
 
 def _median(x: Any, dim: int | None, keepdim: bool, skips: bool) -> Any:
+    if dim is None and 0 in x.shape and x.dtype != np.bool_:
+        nothing = np.nan if is_float(x.dtype) else np.iinfo(x.dtype).min
+        return fnp.sum(x) + fnp.full((), nothing, x.dtype)  # of an integer there is nothing better
     if dim is None:
         found = _median(fnp.reshape(fnp.stop_gradient(x), (-1,)), 0, False, skips).values
         equal = fnp.logical_or(x == found, fnp.logical_and(fnp.isnan(x), fnp.isnan(found)))
@@ -168,12 +173,31 @@ def take(self: Any, index: Any) -> Any:
 
 def take_along_dim(self: Any, indices: Any, dim: int | None = None) -> Any:
     """Returns the elements that indices choose along a dimension, or of all of them in a row."""
-    return fnp.take_along_axis(self, fnp.ravel(indices) if dim is None else indices, axis=dim)
+    if dim is None:
+        found = fnp.getitem(fnp.ravel(self), torch_places.counted("take_along_dim", indices))
+        return fnp.ravel(found)
+    size = self.shape[canonical_axis("take_along_dim", dim, self.ndim)]
+    return fnp.take_along_axis(self, fnp.remainder(indices, size), axis=dim)
 
 
 def masked_select(self: Any, mask: Any) -> Any:
     """Returns the elements where a mask holds, in a row."""
     return fnp.getitem(*fnp.broadcast_arrays(self, torch_places.mask_of("masked_select", mask)))
+
+
+class _Total(NamedTuple):
+    """Raises where repeats of so many parts do not add up to the size that is given."""
+
+    parts: int
+    size: int
+
+    def __call__(self, repeats: np.ndarray) -> None:
+        total = int(repeats.sum()) * (self.parts if repeats.size == 1 else 1)
+        if total != self.size:
+            raise ArgumentError(
+                f"repeat_interleave: output_size is not what the repeats make.\n"
+                f"  output_size: {self.size}\n  Write output_size={total}."
+            )
 
 
 def repeat_interleave(
@@ -182,7 +206,12 @@ def repeat_interleave(
     """Repeats each element, or each part along a dimension; of repeats alone, each place."""
     if repeats is None:
         self, repeats = np.arange(self.shape[0]), self
-    return fnp.repeat(fnp.atleast_1d(self), repeats, axis=dim, total_repeat_length=output_size)
+    x = fnp.atleast_1d(self)
+    if output_size is not None:
+        count = math.prod(x.shape) if dim is None else x.shape[dim]
+        given = repeats if hasattr(repeats, "dtype") else np.asarray(repeats)
+        require(given, _Total(count, output_size))
+    return fnp.repeat(x, repeats, axis=dim, total_repeat_length=output_size)
 
 
 @with_axis
@@ -298,9 +327,22 @@ def dist(self: Any, other: Any, p: float = 2.0) -> Any:
     return fnp.vector_norm(self - other, ord=p)
 
 
-def adjoint(self: Any) -> Any:
-    """Returns the conjugate transpose of matrices."""
-    return fnp.conj(fnp.matrix_transpose(self))
+def _transposing(name: str) -> Function:
+    def transposed(self: Any) -> Any:
+        if self.ndim == 1 or (name == "H" and self.ndim > 2):
+            instead = "x.conj()" if self.ndim == 1 else "x.mH"
+            raise ShapeError(
+                f"{name}: takes a matrix.\n  x: shape {self.shape}\n  Write {instead}."
+            )
+        found = fnp.matrix_transpose(self) if self.ndim else fnp.asarray(self)
+        return fnp.conj(found) if name == "adjoint" else found
+
+    transposed.__name__ = transposed.__qualname__ = name
+    transposed.__doc__ = "Returns the conjugate transpose of matrices; a number is one as well."
+    return transposed
+
+
+adjoint, mT, mH, H = map(_transposing, ("adjoint", "mT", "mH", "H"))
 
 
 def logdet(self: Any) -> Any:
@@ -315,7 +357,14 @@ def cov(self: Any, *, correction: int = 1, fweights: Any = None, aweights: Any =
 
 
 def svd(self: Any, some: bool = True, compute_uv: bool = True) -> Any:
-    """Returns U, S and V of `U diag(S) V^H`; of V's columns those that belong to S, if `some`."""
+    """Returns U, S and V of `U diag(S) V^H`; of V's columns those that belong to S, if `some`.
+
+    Where U and V are not to be computed they are zero.
+    """
+    if not compute_uv:
+        *batch, m, n = self.shape
+        u, v = (fnp.zeros((*batch, size, size), self.dtype) for size in (m, n))
+        return Factors(u, fnp.linalg.svd(self, compute_uv=False), v)
     u, s, vh = fnp.linalg.svd(self, full_matrices=not some)
     return Factors(u, s, adjoint(vh))
 

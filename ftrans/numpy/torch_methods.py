@@ -155,27 +155,12 @@ class Functions:
         """Returns log(x / (1 - x)), with x held `eps` away from 0 and 1."""
         return fnp.logit(self if eps is None else fnp.clip(self, eps, 1.0 - eps))
 
-    def gather(self: Any, dim: int, index: Any) -> Any:
-        """Returns the elements that an index chooses along a dimension."""
-        if 0 in index.shape:
-            return fnp.zeros(index.shape, self.dtype)
-        return (
-            fnp.broadcast_to(self, index.shape)
-            if not self.ndim
-            else fnp.take_along_axis(self, index, axis=dim)
-        )
-
-    @with_axis
-    def index_select(self: Any, dim: int, index: Any) -> Any:
-        """Returns the parts that an index of rank one chooses along a dimension."""
-        return fnp.take(self, index, axis=dim)
-
 
 class Views:
     """Has the methods that return views as functions of values, whose `dim` is called `axis`."""
 
     t, ravel, moveaxis, movedim = fnp.transpose, fnp.ravel, fnp.moveaxis, fnp.moveaxis
-    unsqueeze, expand, broadcast_to = fnp.expand_dims, vars(Tracer)["expand"], fnp.broadcast_to
+    unsqueeze, expand, broadcast_to = fnp.expand_dims, *[vars(Tracer)["expand"]] * 2
 
     def view(self: Any, *shape: Any) -> Any:
         """Gives the elements another shape; -1 stands for the size that remains."""

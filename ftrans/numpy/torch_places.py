@@ -10,11 +10,14 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
+from ftrans.ir import type_of
 from ftrans.ir.dtype import is_inexact
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.elementwise import lowest
+from ftrans.numpy.index_plan import Counted
 from ftrans.numpy.methods import with_axis
 from ftrans.numpy.rearrangement import diagonal_places
+from ftrans.numpy.taking import integers
 
 
 def mask_of(name: str, mask: Any) -> Any:
@@ -35,10 +38,21 @@ def _fitting(name: str, part: Any, shape: Any) -> Any:
     return part
 
 
-def _places(index: Any, dim: int) -> tuple[Any, ...]:
+def counted(name: str, index: Any) -> Counted:
+    """Returns an index of integers that do not count from the end."""
+    return Counted(name, integers(name, index))
+
+
+def _places(name: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """Returns the places that an index of the rank of the array means."""
-    found: list[Any] = list(np.indices(index.shape, sparse=True))
-    found[canonical_axis("scatter", dim, index.ndim)] = index
+    axis, shape = canonical_axis(name, dim, x.ndim), np.shape(index)
+    if len(shape) != x.ndim:
+        raise ShapeError(
+            f"{name}: the index has the rank of the tensor.\n  index: shape {shape}\n"
+            f"  tensor: shape {x.shape}"
+        )
+    found: list[Any] = list(np.indices(shape, sparse=True))
+    found[axis] = counted(name, index)
     return tuple(found)
 
 
@@ -47,14 +61,19 @@ def _along(dim: int, x: Any, item: Any) -> tuple[Any, ...]:
     return (*[slice(None)] * canonical_axis("index", dim, x.ndim), item)
 
 
-def _at_rows(name: str, x: Any, dim: int, index: Any, part: Any = None) -> Any:
+def _rows(name: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """Returns the places that an index of rank one chooses along a dimension."""
-    index = fnp.atleast_1d(index)
-    place = _along(dim, x, index)
-    if index.ndim != 1:
+    index = fnp.atleast_1d(integers(name, index))
+    if index.ndim > 1:
         raise ShapeError(f"{name}: the index has rank one.\n  index: shape {index.shape}")
-    if part is not None:
-        _fitting(name, part, (*x.shape[: len(place) - 1], index.shape[0], *x.shape[len(place) :]))
+    return _along(dim, x, Counted(name, index))
+
+
+def _at_rows(name: str, x: Any, dim: int, index: Any, part: Any) -> Any:
+    """Returns these places of an array, to write a part of that shape to."""
+    *before, rows = place = _rows(name, x, dim, index)
+    shape = *x.shape[: len(before)], rows.array.shape[0], *x.shape[len(place) :]
+    _fitting(name, part, shape)
     return fnp.at(x)[place]
 
 
@@ -64,29 +83,46 @@ def _set(name: str, x: Any, place: tuple[Any, ...], part: Any) -> Any:
     return made
 
 
-_WAYS = {"sum": "add", "add": "add", "prod": "multiply", "multiply": "multiply", "amax": "max",
-         "amin": "min", "mean": "add"}  # fmt: skip
+_SCATTERS = {"add": "add", "multiply": "multiply"}
+_REDUCES = {"sum": "add", "prod": "multiply", "amax": "max", "amin": "min", "mean": "add"}
+_OF_BOOLEANS = {"add": "max", "multiply": "min"}
 
 
-def _way(name: str, reduce: Any) -> str:
-    if reduce not in _WAYS:
+def _way(name: str, ways: dict[str, str], reduce: Any) -> str:
+    if reduce not in ways:
         raise ArgumentError(
             f"{name}: there is no such reduction.\n  reduce: {reduce!r}\n"
-            f"  Write one of {', '.join(map(repr, _WAYS))}."
+            f"  Write one of {', '.join(map(repr, ways))}."
         )
-    return _WAYS[reduce]
+    return ways[reduce]
 
 
-def _written(x: Any, dim: int, index: Any, source: Any, way: str) -> Any:
-    index = fnp.asarray(index)
-    if index.ndim != x.ndim:
-        raise ShapeError(
-            f"scatter: the index has the rank of the tensor.\n  index: shape {index.shape}\n"
-            f"  tensor: shape {x.shape}"
-        )
+def _put(place: Any, x: Any, way: str, source: Any) -> Any:
+    """Writes to a place of a tensor by a method of it; booleans add up to whether one holds."""
+    return getattr(place, _OF_BOOLEANS.get(way, way) if x.dtype == np.bool_ else way)(source)
+
+
+def _written(name: str, x: Any, dim: int, index: Any, source: Any, way: str) -> Any:
+    shape = np.shape(index)
+    place = fnp.at(x)[_places(name, x, dim, index)]
     if np.ndim(source):
-        source = _fitting("scatter", source[tuple(map(slice, index.shape))], index.shape)
-    return getattr(fnp.at(x)[_places(index, dim)], way)(source)
+        source = _fitting(name, source[tuple(map(slice, shape))], shape)
+    return _put(place, x, way, source)
+
+
+def gather(self: Any, dim: int, index: Any) -> Any:
+    """Returns the elements that an index of the rank of the tensor chooses along a dimension."""
+    if 0 in np.shape(index):  # of whatever rank
+        return fnp.zeros(np.shape(index), self.dtype)
+    if not self.ndim:
+        return fnp.getitem(self[None], counted("gather", index))
+    return fnp.getitem(self, _places("gather", self, dim, index))
+
+
+@with_axis
+def index_select(self: Any, dim: int, index: Any) -> Any:
+    """Returns the parts that an index of rank one chooses along a dimension."""
+    return fnp.getitem(self, _rows("index_select", self, dim, index))
 
 
 @with_axis
@@ -94,18 +130,18 @@ def scatter(
     self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: Any = None
 ) -> Any:
     """Writes elements, or one value, to the places that an index chooses along a dimension."""
-    way = "set" if reduce is None else _way("scatter", reduce)
+    way = "set" if reduce is None else _way("scatter", _SCATTERS, reduce)
     if (src is None) == (value is None):
         raise ArgumentError(
             "scatter: there is nothing to write, or two things.\n  Write src or value."
         )
-    return _written(self, dim, index, value if src is None else src, way)
+    return _written("scatter", self, dim, index, value if src is None else src, way)
 
 
 @with_axis
 def scatter_add(self: Any, dim: int, index: Any, src: Any) -> Any:
     """Adds elements to the places that an index chooses along a dimension."""
-    return _written(self, dim, index, src, "add")
+    return _written("scatter_add", self, dim, index, src, "add")
 
 
 @with_axis
@@ -122,16 +158,19 @@ def scatter_reduce(
         reduce: "sum", "prod", "mean", "amax" or "amin".
         include_self: whether what is there counts as well.
     """
-    way, start = _way("scatter_reduce", reduce), self
+    name, start = "scatter_reduce", self
+    way = _way(name, _REDUCES, reduce)
+    if reduce == "mean" and self.dtype == np.bool_:
+        raise DTypeError(f"{name}: booleans have no mean.\n  tensor: {type_of(self)}")
     if not include_self:
         ends = {"max": lowest(self.dtype), "min": lowest(self.dtype, -1)}
         neutral = {"add": 0, "multiply": 1, **ends}[way]
-        start = _written(self, dim, index, neutral, "set")
-    found = _written(start, dim, index, src, way)
+        start = _written(name, self, dim, index, neutral, "set")
+    found = _written(name, start, dim, index, src, way)
     if reduce != "mean":
         return found
     ones = fnp.zeros(self.shape, np.int64)
-    count = _written(ones + 1 if include_self else ones, dim, index, 1, "add")
+    count = _written(name, ones + 1 if include_self else ones, dim, index, 1, "add")
     mean = fnp.divide if is_inexact(self.dtype) else fnp.floor_divide
     return fnp.astype(mean(found, fnp.maximum(count, 1)), self.dtype)
 
@@ -140,7 +179,7 @@ def scatter_reduce(
 def index_add(self: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1) -> Any:
     """Adds parts, times `alpha`, to those that an index of rank one chooses along a dimension."""
     part = source if isinstance(alpha, int) and alpha == 1 else alpha * source
-    return _at_rows("index_add", self, dim, index, part).add(part)
+    return _put(_at_rows("index_add", self, dim, index, part), self, "add", part)
 
 
 @with_axis
@@ -153,20 +192,21 @@ def index_copy(self: Any, dim: int, index: Any, source: Any) -> Any:
 def index_fill(self: Any, dim: int, index: Any, value: Any) -> Any:
     """Writes one value to the parts that an index of rank one chooses along a dimension."""
     value = fnp.reshape(value, ()) if np.ndim(value) else value
-    return _at_rows("index_fill", self, dim, index).set(value)
+    *before, rows = _rows("index_fill", self, dim, index)
+    return fnp.at(self)[(*before, rows.array)].set(value)  # which may count from the end
 
 
 def index_put(self: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
     """Writes, or adds, values to `x[indices]`."""
     place = fnp.at(self)[tuple(indices)]
-    return place.add(values) if accumulate else place.set(values)
+    return _put(place, self, "add" if accumulate else "set", values)
 
 
 def put(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Writes, or adds, elements to places that count through all dimensions."""
-    flat = [fnp.reshape(x, (-1,)) for x in (self, index, source)]
-    _fitting("put", flat[2], flat[1].shape)
-    return fnp.reshape(index_put(flat[0], flat[1:2], flat[2], accumulate), self.shape)
+    shape = np.shape(index)
+    part = fnp.reshape(_fitting("put", fnp.ravel(source), (math.prod(shape),)), shape)
+    return fnp.reshape(index_put(fnp.ravel(self), (index,), part, accumulate), self.shape)
 
 
 def masked_scatter(self: Any, mask: Any, source: Any) -> Any:
@@ -189,6 +229,8 @@ def slice_scatter(
     self: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Any:
     """Writes a part to a slice along a dimension."""
+    if step < 1:
+        raise ArgumentError(f"slice_scatter: the step is at least 1.\n  step: {step}")
     return _set("slice_scatter", self, _along(dim, self, slice(start, end, step)), src)
 
 
@@ -217,4 +259,6 @@ TWINNED = (
     scatter, scatter_add, scatter_reduce, index_add, index_copy, index_fill, index_put, put,
     masked_scatter,
 )  # fmt: skip
-UNTWINNED = select_scatter, slice_scatter, diagonal_scatter, diagflat, diag_embed
+UNTWINNED = (
+    gather, index_select, select_scatter, slice_scatter, diagonal_scatter, diagflat, diag_embed,
+)  # fmt: skip

@@ -93,8 +93,9 @@ def _made_by(program: Program, index: int, output: int, slope: int) -> AnomalyEr
         called = place.name if type(place) is Called else name
         name = f"{node_name(called)}Backward0"
     types = ", ".join([str(program.type_of(a)) for a in equation.operands])
+    ordinal = {1: "st", 2: "nd", 3: "rd"}.get(output, "th")
     error = AnomalyError(
-        f"Function {name!r} returned nan values in its {output}th output.\n"
+        f"Function {name!r} returned nan values in its {output}{ordinal} output.\n"
         f"  the first to make one: {equation.primitive.name} of {types}"
         + ("" if place is None else f"\n  {place}: {place.source}")
     )

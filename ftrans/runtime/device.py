@@ -41,7 +41,7 @@ class Device(str):
 
 def device_of(x: Any) -> Device:
     """Returns the name of the device that an array lies on; "cpu" for those of NumPy."""
-    if not isinstance(x, jax.Array) or is_traced_by_jax(x):
+    if type(x) is np.ndarray or not isinstance(x, jax.Array) or is_traced_by_jax(x):
         return Device("cpu")
     found = min(x.devices(), key=lambda device: device.id)
     if found.platform == "cpu":

@@ -79,7 +79,7 @@ _KNOWN = "allclose equal is_complex is_floating_point"
 
 # methods of tensors that are none of `ftrans.numpy` by another name
 _BY_METHOD = """
-    argsort broadcast_to chunk clone conj detach diagonal flatten gather index_select
+    argsort broadcast_to chunk clone conj detach diagonal flatten
     max min moveaxis movedim narrow norm numel permute positive ravel reshape select sort
     div split split_with_sizes tensor_split squeeze std topk swapaxes swapdims t transpose unbind
     unflatten unsqueeze var

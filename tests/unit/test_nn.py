@@ -482,7 +482,7 @@ WRONG = {
     "smoothing": (lambda: nn.cross_entropy(Z((2, 3)), Z(2, int), label_smoothing=2), "from 0 to 1"),
     "shapes": (lambda: nn.binary_cross_entropy(Z((2, 1)), Z(2)), "different shapes"),
     "embedding": (lambda: nn.embedding(Z((2, 3)), Z((2, 3))), "Pass integers first"),
-    "negative": (lambda: nn.embedding(Z(2, int) - 1, Z((2, 3))), "there is no row -1"),
+    "negative": (lambda: nn.embedding(Z(2, int) - 1, Z((2, 3))), "index -1 is out"),
     "swish": (lambda: nn.swish, "Write ftrans.nn.silu"),
     "squareplus": (lambda: nn.squareplus, r"from_jax\(jax.nn.squareplus\)"),
     "no row": (lambda: nn.embedding(Z(2, int), Z((2, 3)), padding_idx=5), "there is no row 5"),
