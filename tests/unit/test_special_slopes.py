@@ -145,6 +145,12 @@ def test_derivatives_of_exponential_integrals(n: int) -> None:
     assert_close(func.grad(first)(np.float64(1.7)), EXPN[n][1], 1e-10)
 
 
+def test_derivatives_of_exponential_integrals_at_zero() -> None:
+    first = func.grad(lambda x: special.expn(4, x))
+    assert_close(first(0.0), -1 / 2, 1e-12)  # -E_3(0), and E_2(0)
+    assert_close(func.grad(first)(0.0), 1.0, 1e-12)
+
+
 def test_mixed_derivatives_agree() -> None:
     a, b, x = map(np.float64, (2.5, 1.3, 0.4))
     mixed = lambda i, j: func.grad(func.grad(special.betainc, i), j)(a, b, x)  # noqa: E731
