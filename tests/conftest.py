@@ -12,6 +12,16 @@ import pytest
 os.environ.setdefault("FTRANS_CACHE_DIR", "")  # read by what follows, and by processes of tests
 
 from ftrans.config import config
+from tests.long import listed
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what takes long."""
+    names = listed()
+    for item in items:
+        if item.nodeid in names:
+            item.add_marker("long")
 
 
 @pytest.fixture(autouse=True)

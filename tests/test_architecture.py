@@ -22,6 +22,7 @@ import ftrans
 import ftrans.interpreters
 import ftrans.runtime
 from ftrans.primitives.record import LINEAR, Absent, Joint, Primitive, Recursive, registry
+from tests.long import listed
 
 ROOT = Path(ftrans.__file__).parent
 MODULES = sorted(
@@ -490,3 +491,11 @@ def test_no_bare_raise_of_a_builtin_in_what_users_call() -> None:
 def test_the_version_is_that_of_the_package() -> None:
     text = (ROOT.parent / "pyproject.toml").read_text()
     assert ftrans.__version__ == tomllib.loads(text)["project"]["version"]
+
+
+def test_long_tests_are_there() -> None:
+    assert len(listed()) > 100
+    for name in listed():
+        path, _, test = name.partition("::")
+        function = test.partition("[")[0].rpartition("::")[2]
+        assert f"def {function}(" in (ROOT.parent / path).read_text(), name
