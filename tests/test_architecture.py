@@ -56,15 +56,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5998,
+    "autograd": 6000,
     "custom": 5627,
     "external": 1174,
     "func": 7540,
     "interop": 2553,
     "interpreters": 3782,
     "ir": 2633,
-    "nn": 2908,
-    "numpy": 10164,
+    "nn": 2910,
+    "numpy": 10199,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,

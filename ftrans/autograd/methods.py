@@ -28,6 +28,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, named
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
+from ftrans.numpy.numbers import whole
 from ftrans.numpy.torch_functions import TWINNED, UNTWINNED
 from ftrans.numpy.torch_methods import (
     Functions,
@@ -96,7 +97,7 @@ def _viewing(name: str, make: Function) -> Function:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if name == "conj" and self._type.dtype.kind != "c":
             return self
-        kwargs = {names.get(key, key): value for key, value in kwargs.items()}
+        args, kwargs = whole(args), {names.get(key, key): whole(x) for key, x in kwargs.items()}
         get: Any = named(lambda x: make(x, *args, **kwargs), name, None)
         if inverse is not None:
             get.inverse = inverse

@@ -20,6 +20,7 @@ from ftrans.numpy.torch_methods import (
     indices_of,
     parts_of,
     sizes_between,
+    whole,
 )
 
 
@@ -66,7 +67,7 @@ def _views(name: str, x: Any, gets: list[Function], *by: Any) -> tuple[Any, ...]
         return tuple([get(x) for get in gets])
 
     several.__name__ = name
-    found = taken(several, (x,), None, (name, *by))
+    found = taken(several, (x,), None, (name, *whole(by)))
     return tuple([as_view(x, y, get, fixed=SEVERAL) for y, get in zip(found, gets, strict=True)])
 
 
@@ -87,7 +88,7 @@ class ViewMembers:
 
     def __getitem__(self: Any, index: Any) -> Any:
         if _is_basic(index):
-            return view(self, _getter(index), (operator.getitem, index))
+            return view(self, _getter(index := whole(index)), (operator.getitem, index))
         return taken(operator.getitem, (self, index))
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
@@ -115,4 +116,4 @@ class ViewMembers:
 
     def chunk(self: Any, chunks: int, dim: int = 0) -> tuple[Any, ...]:
         """Returns so many parts along a dimension, or fewer, of one size but for the last."""
-        return self.split(chunk_size(self, chunks, dim), dim)
+        return self.split(chunk_size(self, whole(chunks), dim), dim)

@@ -136,6 +136,8 @@ def _chosen(
         )
     count = t.shape[axis]
     require(at, _Classes(name, count, ignored))
+    if u.dtype.kind == "u":  # which what is ignored may not fit into
+        at = cast(at, np.int64)
     if weight is not None:
         weight = fnp.ravel(per_channel(name, "weight", like(weight, logs), logs, axis, "class"))
     if t.ndim > 2:

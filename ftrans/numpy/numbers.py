@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -107,3 +108,19 @@ def _settle(location: Location) -> None:
     for index, position in enumerate(positions):
         if position == positions[location.offset // 2]:
             _settled.add(location_of(location.code, 2 * index))
+
+
+def whole(given: Any) -> Any:
+    """Returns integers for tensors of one, in slices, tuples and lists too; all else as it is.
+
+    They say what a view is of: neither what is recorded of it nor what makes it again may depend
+    on what a tensor holds at another time.
+    """
+    kind = type(given)
+    if kind is tuple or kind is list:
+        return kind(map(whole, given))
+    if kind is slice:
+        return slice(whole(given.start), whole(given.stop), whole(given.step))
+    if kind is Tracer or getattr(given, "ndim", 1) or given.dtype.kind not in "iu":
+        return given
+    return operator.index(given)

@@ -23,6 +23,7 @@ from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.methods import merged, named, sizes_of, with_axis
+from ftrans.numpy.numbers import whole
 from ftrans.numpy.torch_functions import FUNCTIONS, Extreme, along, int64
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
@@ -168,7 +169,7 @@ class Views:
 
     def view_as(self: Any, other: Any) -> Any:
         """Gives the elements the shape of another tensor."""
-        return fnp.reshape(self, other.shape)
+        return fnp.reshape(self, np.shape(other))
 
     reshape, reshape_as = view, view_as
 
@@ -213,12 +214,20 @@ class Views:
 
     def expand_as(self: Any, other: Any) -> Any:
         """Repeats dimensions of size 1 up to the shape of another tensor."""
-        return fnp.broadcast_to(self, other.shape)
+        return fnp.broadcast_to(self, np.shape(other))
 
     def narrow(self: Any, axis: int, start: int, length: int) -> Any:
         """Takes `length` elements from `start` on along a dimension."""
         axis = canonical_axis("narrow", axis, self.ndim)
-        return self[(*[slice(None)] * axis, slice(start, start + length))]
+        size = self.shape[axis]
+        first = start + size if start < 0 else start
+        if not 0 <= first <= size or not 0 <= length <= size - first:
+            raise ShapeError(
+                f"narrow: there are not so many elements from there on.\n"
+                f"  x: shape {self.shape}\n  dim: {axis}, of size {size}\n"
+                f"  start: {start}, length: {length}"
+            )
+        return self[(*[slice(None)] * axis, slice(first, first + length))]
 
     def select(self: Any, axis: int, index: int) -> Any:
         """Takes one index along a dimension, which is left out."""
@@ -255,7 +264,7 @@ def sizes_between(x: Any, given: Any, dim: int) -> list[int]:
 
 def parts_of(x: Any, sizes: int | Sequence[int], dim: int) -> list[Function]:
     """Returns what takes each part of a size, or of several sizes, along a dimension."""
-    total, split_size = x.shape[canonical_axis("split", dim, x.ndim)], sizes
+    total, split_size = x.shape[canonical_axis("split", dim, x.ndim)], (sizes := whole(sizes))
     if isinstance(sizes, int):
         starts = range(0, total or 1, sizes) if sizes > 0 else ()
         sizes = [min(sizes, total - i) for i in starts] or [-1]

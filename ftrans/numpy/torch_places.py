@@ -14,7 +14,7 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_inexact
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.elementwise import lowest
-from ftrans.numpy.index_plan import Counted
+from ftrans.numpy.index_plan import Bounds, Counted, require
 from ftrans.numpy.methods import with_axis
 from ftrans.numpy.rearrangement import diagonal_places
 from ftrans.numpy.taking import integers
@@ -46,6 +46,8 @@ def counted(name: str, index: Any) -> Counted:
 def _places(name: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """Returns the places that an index of the rank of the array means."""
     axis, shape = canonical_axis(name, dim, x.ndim), np.shape(index)
+    if not shape and x.ndim == 1:  # a number is an index of one
+        return (counted(name, index),)
     if len(shape) != x.ndim:
         raise ShapeError(
             f"{name}: the index has the rank of the tensor.\n  index: shape {shape}\n"
@@ -63,7 +65,12 @@ def _along(dim: int, x: Any, item: Any) -> tuple[Any, ...]:
 
 def _rows(name: str, x: Any, dim: int, index: Any) -> tuple[Any, ...]:
     """Returns the places that an index of rank one chooses along a dimension."""
-    index = fnp.atleast_1d(integers(name, index))
+    index = integers(name, index)
+    if not type_of(index).ndim:  # of rank one it would be a result that is not there yet
+        axis = canonical_axis(name, dim, x.ndim)
+        low = -x.shape[axis] if name == "index_fill" else 0
+        require(index, Bounds(name, type_of(x), axis, low))
+        index = fnp.atleast_1d(index)
     if index.ndim > 1:
         raise ShapeError(f"{name}: the index has rank one.\n  index: shape {index.shape}")
     return _along(dim, x, Counted(name, index))
@@ -104,6 +111,8 @@ def _put(place: Any, x: Any, way: str, source: Any) -> Any:
 
 def _written(name: str, x: Any, dim: int, index: Any, source: Any, way: str) -> Any:
     shape = np.shape(index)
+    if 0 in shape:  # of whatever rank
+        return fnp.copy(x)
     place = fnp.at(x)[_places(name, x, dim, index)]
     if np.ndim(source):
         source = _fitting(name, source[tuple(map(slice, shape))], shape)
@@ -113,7 +122,7 @@ def _written(name: str, x: Any, dim: int, index: Any, source: Any, way: str) -> 
 def gather(self: Any, dim: int, index: Any) -> Any:
     """Returns the elements that an index of the rank of the tensor chooses along a dimension."""
     if 0 in np.shape(index):  # of whatever rank
-        return fnp.zeros(np.shape(index), self.dtype)
+        return fnp.reshape(fnp.ravel(self)[:0], np.shape(index))
     if not self.ndim:
         return fnp.getitem(self[None], counted("gather", index))
     return fnp.getitem(self, _places("gather", self, dim, index))

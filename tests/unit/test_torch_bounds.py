@@ -233,3 +233,86 @@ def test_singular_values_come_without_vectors_if_so_asked() -> None:
     u, s, v = torch.svd(x, compute_uv=False)
     np.testing.assert_allclose(s, [9.508032, 0.77286965], rtol=1e-6)
     assert (u.tolist(), v.tolist()) == (np.zeros((2, 2)).tolist(), np.zeros((3, 3)).tolist())
+
+
+def test_a_number_is_checked_as_an_index_of_rank_one_is() -> None:
+    x = torch.tensor(np.arange(6.0).reshape(3, 2))
+    part = torch.ones(1, 2)
+    for bad in (3, -1):
+        at = torch.tensor(bad)
+        for call in (
+            lambda at: x.index_select(0, at),
+            lambda at: x.index_add(0, at, part),
+            lambda at: x.index_copy(0, at, part),
+        ):
+            with pytest.raises(IndexingError, match=f"index {bad} is out of bounds"):
+                call(at)
+    assert x.index_fill(0, torch.tensor(-1), 9.0)[2].tolist() == [9.0, 9.0]
+    with pytest.raises(IndexingError, match="index 3 is out of bounds"):
+        x.index_fill(0, torch.tensor(3), 9.0)
+
+
+def test_a_number_is_an_index_along_the_only_dimension() -> None:
+    x, at = torch.tensor(X, requires_grad=True), torch.tensor(1)
+    assert x.gather(0, at).tolist() == 2.0
+    assert x.scatter(0, at, 9.0).tolist() == [1.0, 9.0, 3.0]
+    assert x.scatter_add(0, at, torch.tensor(1.0)).tolist() == [1.0, 3.0, 3.0]
+    with pytest.raises(IndexingError, match="gather: index 3 is out of bounds"):
+        x.gather(0, torch.tensor(3))
+
+
+def test_nothing_that_is_gathered_has_gradients_nonetheless() -> None:
+    x = torch.tensor(X, requires_grad=True)
+    nothing = torch.zeros(2, 0, dtype=torch.int64)
+    x.gather(0, nothing).sum().backward()
+    assert x.grad.tolist() == [0.0, 0.0, 0.0]
+    assert x.scatter(0, nothing, 9.0).tolist() == X.tolist()
+
+
+def test_classes_may_be_bytes() -> None:
+    F, logits = torch.nn.functional, torch.tensor(np.eye(3, dtype=np.float32)[:2])
+    at = np.array([0, 2])
+    for function in (F.cross_entropy, F.nll_loss):
+        expected = function(logits, torch.tensor(at)).item()
+        assert function(logits, torch.tensor(at.astype(np.uint8))).item() == expected
+    with pytest.raises(IndexingError, match="there is no class 3"):
+        F.cross_entropy(logits, torch.tensor(np.array([0, 3], np.uint8)))
+
+
+_SIZED: dict[str, Callable[[Any, Any], Any]] = {
+    "narrow": lambda x, n: x.narrow(0, n, 1),
+    "narrow to": lambda x, n: x.narrow(0, 0, n),
+    "view": lambda x, n: x.view(n, -1),
+    "reshape": lambda x, n: x.reshape((n, -1)),
+    "expand": lambda x, n: x[None].expand(n, 4, 3),
+    "split": lambda x, n: x.split([n, 4 - n])[0],
+    "chunk": lambda x, n: x.chunk(n)[0],
+    "permute": lambda x, n: x.permute(n % 2, 1 - n % 2),
+    "flatten": lambda x, n: x[None].flatten(n % 2),
+    "unflatten": lambda x, n: x.unflatten(0, (n, -1)),
+    "select": lambda x, n: x.select(0, n),
+    "x[n:]": lambda x, n: x[n:],
+}
+
+
+@pytest.mark.parametrize("name", _SIZED)
+def test_a_size_that_a_tensor_says_is_the_one_it_says_now(name: str) -> None:
+    call, x = _SIZED[name], torch.arange(12.0).reshape(4, 3)
+    for n in (1, 2, 1, 2):
+        assert call(x, torch.tensor(n)).tolist() == call(x, n).tolist()
+    if name != "expand":
+        n, y = torch.tensor(1), x.clone()
+        view = call(y, n)
+        n.add_(1)
+        y.add_(100)
+        assert view.tolist() == (call(x, 1) + 100).tolist()
+
+
+def test_narrow_counts_from_the_end_and_stays_inside() -> None:
+    x = torch.tensor(X)
+    assert x.narrow(0, -1, 1).tolist() == [3.0]
+    assert x.narrow(0, -3, 2).tolist() == [1.0, 2.0]
+    assert x.narrow(0, 3, 0).shape == (0,)
+    for start, length in ((2, 2), (-4, 1), (4, 0), (1, -1)):
+        with pytest.raises(ShapeError, match="narrow: there are not so many elements"):
+            x.narrow(0, start, length)
