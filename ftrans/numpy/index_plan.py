@@ -29,6 +29,7 @@ from ftrans.traceback import OnTape
 
 _i32 = np.dtype("int32")
 _READS = "x[...]"
+_FEW = 64
 
 
 class Bounds(NamedTuple):
@@ -53,7 +54,11 @@ class Bounds(NamedTuple):
             IndexError: where one is out of bounds, with that index and the size of the axis.
         """
         if indices.size:
-            low, high = indices.min(), indices.max()
+            if indices.size <= _FEW:  # which Python goes through in less time than NumPy begins
+                numbers = indices.ravel().tolist()
+                low, high = min(numbers), max(numbers)
+            else:
+                low, high = indices.min(), indices.max()
             if low < self.low or high >= self.type.shape[self.axis]:
                 raise _out_of_bounds(self, int(low if low < self.low else high))
 
