@@ -69,7 +69,8 @@ _MODULES = (
 )
 
 
-def _instead(name: str) -> str | None:
+def instead(name: str) -> str | None:
+    """Returns what to write in the place of a name that is not there."""
     if name[:1].isupper():
         return _MODULES
     if name in _OF_JAX:
@@ -81,7 +82,7 @@ def _instead(name: str) -> str | None:
     return _INSTEAD.get(plain, in_place)
 
 
-missing: Callable[[str], Any] = declining("ftrans.nn", _instead)
+missing: Callable[[str], Any] = declining("ftrans.nn", instead)
 missing_initialiser: Callable[[str], Any] = declining(
     "ftrans.nn.init", lambda name: _OF_INIT.get(name.removesuffix("_"))
 )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans.errors import ArgumentError, ShapeError
+from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, in_single, ranked, shown, sizes
 from ftrans.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -28,6 +28,7 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
 ) -> Any:
     """Returns images of another size.
 
@@ -39,6 +40,7 @@ def interpolate(
             over two, "trilinear" over three.
         align_corners: whether the centers of the outermost elements stay, not their outer sides.
         recompute_scale_factor: whether places follow from the sizes rather than the factor.
+        antialias: not supported.
 
     Example:
         >>> import numpy as np
@@ -51,6 +53,11 @@ def interpolate(
         raise ArgumentError(
             f"interpolate: there is no mode {mode!r} over {count} axes that have elements."
             f"{shown(input=input)}\n  Write one of {', '.join(_MODES)}."
+        )
+    if antialias:
+        raise UnsupportedError(
+            "interpolate: there is no antialias.\n"
+            "  Write ftrans.from_jax(jax.image.resize)(x, shape, 'bilinear'), which has it."
         )
     if (size is None) == (scale_factor is None) or (align_corners and mode not in _SMOOTH):
         raise ArgumentError(

@@ -125,6 +125,16 @@ def fill(input: Any, value: Any) -> Any:
     return fnp.where(np.True_, fnp.astype(fnp.asarray(value), input.dtype), input)
 
 
+def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = np.int64) -> np.ndarray:
+    """Returns the places of the lower triangle of a matrix, as two rows."""
+    return np.stack(np.tril_indices(row, offset, col)).astype(dtype)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = np.int64) -> np.ndarray:
+    """Returns the places of the upper triangle of a matrix, as two rows."""
+    return np.stack(np.triu_indices(row, offset, col)).astype(dtype)
+
+
 def can_cast(from_: Any, to: Any) -> bool:
     """Tells whether a dtype is of a kind that another one can hold: bool, integer, float."""
     one, two = ("bifVc".index(np.dtype(d).kind.replace("u", "i")) for d in (from_, to))

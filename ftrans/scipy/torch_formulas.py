@@ -13,9 +13,9 @@ from ftrans.errors import UnsupportedError
 from ftrans.numpy.torch_methods import int64
 from ftrans.scipy import linalg, special
 
-Factors = namedtuple("Factors", ["LU", "pivots"])
-PLU = namedtuple("PLU", ["P", "L", "U"])
-Solution = namedtuple("Solution", ["solution", "residuals", "rank", "singular_values"])
+_Factors = namedtuple("Factors", ["LU", "pivots"])
+_PLU = namedtuple("PLU", ["P", "L", "U"])
+_Solution = namedtuple("Solution", ["solution", "residuals", "rank", "singular_values"])
 
 
 def _turned(x: Any) -> Any:
@@ -54,14 +54,14 @@ def _check(name: str, pivot: bool) -> None:
 def lu(A: Any, *, pivot: bool = True) -> Any:
     """Returns permutations, lower and upper factors of matrices."""
     _check("lu", pivot)
-    return PLU(*linalg.lu(A))
+    return _PLU(*linalg.lu(A))
 
 
 def lu_factor(A: Any, *, pivot: bool = True) -> Any:
     """Returns the factors of matrices in one, and the rows that were swapped, counted from 1."""
     _check("lu_factor", pivot)
     factors, pivots = linalg.lu_factor(A)
-    return Factors(factors, pivots + 1)
+    return _Factors(factors, pivots + 1)
 
 
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Any:
@@ -76,12 +76,15 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
 
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Returns solutions of the least norm, ranks, and where a driver says so what is left over."""
+    if B.shape == A.shape[:-1]:  # vectors
+        found = lstsq(A, B[..., None], rcond, driver=driver)
+        return found._replace(solution=found.solution[..., 0])
     X = fnp.matmul(fnp.linalg.pinv(A, rtol=rcond), B)
     none = fnp.zeros((0,), X.dtype)
     over = A.shape[-2] > A.shape[-1] and driver not in (None, "gelsy")
     rest = fnp.sum(fnp.abs(fnp.matmul(A, X) - B) ** 2, axis=-2) if over else none
     values = fnp.linalg.svdvals(A) if driver in ("gelsd", "gelss") else none
-    return Solution(X, rest, int64(fnp.linalg.matrix_rank(A)), values)
+    return _Solution(X, rest, int64(fnp.linalg.matrix_rank(A)), values)
 
 
 LINALG: dict[str, Callable[..., Any]] = {

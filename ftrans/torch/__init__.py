@@ -38,6 +38,7 @@ from ftrans.interop import from_jax
 from ftrans.ir import Tracer as _Tracer
 from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
+from ftrans.nn.advice import instead as _advice
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
@@ -76,6 +77,7 @@ _BY_NAME = """
 _DIFFERING = "where meshgrid broadcast_tensors einsum bernoulli poisson multinomial"
 _CREATING = """
     tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
+    randint_like from_dlpack
 """
 _LIKE = "zeros ones empty full rand randn"
 _KNOWN = "allclose equal is_complex is_floating_point"
@@ -164,6 +166,8 @@ def _missing(home: str) -> _Callable[[str], Any]:
         hint = _INSTEAD.get(name) or next(kinds, None)
         if hint is None and name in vars(_sys.modules[f"{__name__}.nn.functional"]):
             hint = f"Write torch.nn.functional.{name}(...)"
+        if hint is None and home.endswith(".functional") and (advice := _advice(name)):
+            hint = advice.removesuffix(".")
         if hint is None and home.endswith(".nn"):
             hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
         if hint is None and _isfunction(getattr(_fnp, name, None)):
@@ -345,7 +349,8 @@ def _writing(name: str, training: bool) -> _Function:
             return found
         if args[2] if len(args) > 2 else kwargs.get(switch, training):
             for old, new in zip((running_mean, running_var), found[1:], strict=True):
-                _ = old is None or old.copy_(new)
+                if old is not None:
+                    (old.copy_ if is_tensor(old) else _functools.partial(_np.copyto, old))(new)
         return found[0]
 
     return _functools.wraps(function)(_boundary(called))
@@ -394,7 +399,8 @@ linalg = _module(
 fft = _module(
     "fft",
     **{name: _of_jax(getattr(_jax.numpy.fft, name)) for name in _FOURIER.split()},
-    **{name: _creating(make) for name, make in _functions.FREQUENCIES.items()},
+    fftfreq=_creating(_functions.fftfreq),
+    rfftfreq=_creating(_functions.rfftfreq),
 )
 special = _module(
     "special",

@@ -21,6 +21,7 @@ from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy.methods import sizes_of
+from ftrans.numpy.torch_formulas import tril_indices, triu_indices
 from ftrans.numpy.torch_methods import Functions, int64
 from ftrans.random.generator import default_generator as _default_rng
 from ftrans.random.generator import default_rng
@@ -66,6 +67,7 @@ def tensor(data: Any, dtype: Any = None) -> Any:
 
 
 zeros, ones = _sized(fnp.zeros), _sized(fnp.ones)
+from_dlpack = fnp.from_dlpack
 empty = zeros  # nothing here is ever uninitialised
 
 
@@ -116,14 +118,8 @@ _bow = lambda t: np.sqrt(1 - (2 * t - 1) ** 2)  # noqa: E731
 
 CREATING: dict[str, Callable[..., Any]] = {
     "scalar_tensor": scalar_tensor,
-    "randint_like": lambda *args, **options: randint_like(*args, **options),
-    "from_dlpack": lambda ext_tensor: fnp.from_dlpack(ext_tensor),
-    "tril_indices": lambda row, col, offset=0, dtype=np.int64: np.stack(
-        np.tril_indices(row, offset, col)
-    ).astype(dtype),
-    "triu_indices": lambda row, col, offset=0, dtype=np.int64: np.stack(
-        np.triu_indices(row, offset, col)
-    ).astype(dtype),
+    "tril_indices": tril_indices,
+    "triu_indices": triu_indices,
     "hann_window": _window(lambda t: 0.5 - 0.5 * _cos(t)),
     "hamming_window": _window(lambda t, alpha=0.54, beta=0.46: alpha - beta * _cos(t)),
     "blackman_window": _window(lambda t: 0.42 - 0.5 * _cos(t) + 0.08 * _cos(2 * t)),
@@ -132,10 +128,16 @@ CREATING: dict[str, Callable[..., Any]] = {
 }
 """What else creates, by name."""
 
-FREQUENCIES = {
-    name: lambda n, d=1.0, dtype=None, of=of: fnp.asarray(of(n, d), _float(dtype))
-    for name, of in (("fftfreq", np.fft.fftfreq), ("rfftfreq", np.fft.rfftfreq))
-}
+
+def fftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Any:
+    """Returns the frequencies of `fft` of n samples that are a distance apart."""
+    return fnp.asarray(np.fft.fftfreq(n, d), _float(dtype))
+
+
+def rfftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Any:
+    """Returns the frequencies of `rfft`, see `fftfreq`."""
+    return fnp.asarray(np.fft.rfftfreq(n, d), _float(dtype))
+
 
 # ------------------------------------------------------------------------------------------ random
 
