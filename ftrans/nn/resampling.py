@@ -178,7 +178,8 @@ def grid_sample(
         ])  # fmt: skip
     line, found = fnp.reshape(input, (n, c, -1)), 0.0
     for corner in itertools.product(*axes):
-        place, weight = 0, 1.0
+        place: Any = 0
+        weight: Any = 1.0
         for size, (x, share) in zip(room, corner, strict=True):
             place, weight = place * size + fnp.astype(x, INT), weight * share
         place = fnp.broadcast_to(fnp.expand_dims(place, 1), (n, c, place.shape[-1]))

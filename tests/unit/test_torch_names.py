@@ -250,7 +250,7 @@ def test_normalisations_write_running_statistics() -> None:
     F.instance_norm(rows, kept, torch.ones(1), use_input_stats=False)
     assert kept.tolist() == [2]
     arrays = np.zeros(2), np.ones(2)
-    F.batch_norm(np.asarray(x.detach()), *arrays, training=True)
+    F.batch_norm(np.asarray(x.detach(), np.float64), *arrays, training=True)
     assert_close(arrays[0], [0.2, 0.4])
 
     def loss(x: Any, mean: Any) -> Any:
