@@ -17,6 +17,7 @@ from ftrans.nn.losses import *
 from ftrans.nn.normalization import *
 from ftrans.nn.pooling import *
 from ftrans.nn.rearrangement import *
+from ftrans.nn.resampling import *
 from ftrans.nn.vectors import *
 from ftrans.numpy.composite import composite as _composite
 from ftrans.traceback import boundary as _boundary

@@ -22,7 +22,7 @@ __all__ = [
     "celu", "elu", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
     "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu", "relu", "relu6", "selu",
     "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
-    "tanhshrink",
+    "tanhshrink", "threshold",
 ]  # fmt: skip
 
 
@@ -150,6 +150,12 @@ def hardshrink(input: Any, lambd: float = 0.5) -> Any:
     """Returns x where it is above `lambd` in size, else 0."""
     x = inexact(input)
     return fnp.where((x >= -lambd) & (x <= lambd), 0.0, x)
+
+
+def threshold(input: Any, threshold: float, value: float) -> Any:
+    """Returns x where it is above `threshold`, else `value`."""
+    x = as_array(input)
+    return fnp.where(x <= threshold, type_of(x).dtype.type(value), x)
 
 
 def softshrink(input: Any, lambd: float = 0.5) -> Any:

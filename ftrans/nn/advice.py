@@ -9,36 +9,26 @@ import jax
 
 from ftrans.numpy.advice import declining
 
-_SHUFFLED = "Write x.reshape(n, groups, c // groups, -1).swapaxes(1, 2).reshape(x.shape)."
-_RESIZED = "Write ftrans.from_jax(jax.image.resize)(x, shape, 'bilinear')."
+_RESIZED = "Write ftrans.nn.interpolate(x, scale_factor=2, mode='bilinear')."
 _FRACTIONAL = "Draw where windows begin, and write ftrans.nn.adaptive_max_pool2d(x, output_size)."
 
 _INSTEAD = {
-    "affine_grid": "Write ftrans.numpy.matmul(base, theta.T), base being the grid with ones.",
-    "bilinear": "Write ftrans.numpy.einsum('...n,knm,...m->...k', x, weight, y) + bias.",
-    **dict.fromkeys(("channel_shuffle", "native_channel_shuffle"), _SHUFFLED),
+    "native_channel_shuffle": "Write ftrans.nn.channel_shuffle(x, groups).",
     "conv_tbc": "Write ftrans.nn.conv1d(x.transpose(1, 2, 0), weight.transpose(2, 1, 0)).",
     "embedding_bag": "Write ftrans.nn.embedding(input, weight).sum(axis=-2), or mean, or max.",
     "feature_alpha_dropout": "Write ftrans.nn.dropout2d(x), or ftrans.nn.alpha_dropout(x).",
     "fold": "Write ftrans.func.vjp(lambda x: ftrans.nn.unfold(x, size), zeros)[1](columns)[0].",
-    "grid_sample": "Write ftrans.from_jax(jax.scipy.ndimage.map_coordinates)(x, places, 1).",
     "grouped_mm": "Write ftrans.numpy.einsum('gnk,gkm->gnm', x, y).",
-    "interpolate": "Write ftrans.from_jax(jax.image.resize)(x, shape, 'nearest').",
     "linear_cross_entropy": "Write ftrans.nn.cross_entropy(ftrans.nn.linear(x, weight), target).",
-    "local_response_norm": "Write x / (k + alpha * mean) ** beta, with mean = ftrans.nn.avg_pool2d("
-    "(x**2)[:, None], (size, 1), 1, (size // 2, 0))[:, 0] for f32[n, c, l].",
     "logsumexp": "Write ftrans.numpy.logsumexp(x, axis=axis).",
     "multi_head_attention_forward": "Write ftrans.nn.linear for the projections, and "
     "ftrans.nn.scaled_dot_product_attention between them.",
     "multilabel_margin_loss": "Write ftrans.nn.multilabel_soft_margin_loss(x, labels), labels "
     "being 0 or 1 for each class.",
-    "pdist": "Write ftrans.numpy.vector_norm(x[i] - x[j], axis=-1), with "
-    "i, j = numpy.triu_indices(len(x), 1).",
     "rrelu": "Write ftrans.nn.leaky_relu(x, (lower + upper) / 2), or draw slopes: "
     "ftrans.numpy.where(x > 0, x, x * rng.uniform(lower, upper, x.shape)).",
     "scaled_grouped_mm": "Write ftrans.numpy.einsum('gnk,gkm->gnm', x * scale_x, y * scale_y).",
     "scaled_mm": "Write ftrans.numpy.matmul(x * scale_x, y * scale_y).",
-    "threshold": "Write ftrans.numpy.where(x > threshold, x, value).",
     "triplet_margin_with_distance_loss": "Write "
     "ftrans.nn.relu(distance(anchor, positive) - distance(anchor, negative) + margin).mean().",
     **dict.fromkeys(("upsample", "upsample_bilinear", "upsample_nearest"), _RESIZED),
@@ -51,8 +41,6 @@ _OVER_AXES = {
     "ftrans.nn.adaptive_max_pool{}d(..., return_indices=True).",
     "fractional_max_pool{}d": _FRACTIONAL,
     "fractional_max_pool{}d_with_indices": _FRACTIONAL,
-    "lp_pool{}d": "Write (ftrans.nn.avg_pool{}d(x**p, size) * count) ** (1 / p), "
-    "count being how many elements a window has.",
     "max_unpool{}d": "Write ftrans.numpy.put_along_axis(zeros, indices, x, axis=-1) on arrays "
     "f32[n, c, positions].",
 }
@@ -81,7 +69,8 @@ _MODULES = (
 )
 
 
-def _instead(name: str) -> str | None:
+def instead(name: str) -> str | None:
+    """Returns what to write in the place of a name that is not there."""
     if name[:1].isupper():
         return _MODULES
     if name in _OF_JAX:
@@ -93,7 +82,7 @@ def _instead(name: str) -> str | None:
     return _INSTEAD.get(plain, in_place)
 
 
-missing: Callable[[str], Any] = declining("ftrans.nn", _instead)
+missing: Callable[[str], Any] = declining("ftrans.nn", instead)
 missing_initialiser: Callable[[str], Any] = declining(
     "ftrans.nn.init", lambda name: _OF_INIT.get(name.removesuffix("_"))
 )

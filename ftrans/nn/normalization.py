@@ -16,7 +16,9 @@ from ftrans.nn.common import in_single, like, per_channel, ranked, shown
 from ftrans.numpy.dtypes import finfo
 from ftrans.numpy.promotion import cast
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+__all__ = [
+    "batch_norm", "group_norm", "instance_norm", "layer_norm", "local_response_norm", "rms_norm",
+]  # fmt: skip
 
 
 def _moments(x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
@@ -120,6 +122,24 @@ def group_norm(
     gap, variance, _ = _moments(parts, tuple(range(2, t.ndim + 1)))
     out = fnp.reshape(_scaled(gap, variance, eps), t.shape)
     return _affine(out, *_params("group_norm", input, weight, bias))
+
+
+@in_single
+def local_response_norm(
+    input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Any:
+    """Returns x over `(k + alpha * mean)**beta`, a mean of the squares of `size` channels around.
+
+    The channels of f32[n, c, ...] go on with zeros.
+
+    Reference:
+        https://papers.nips.cc/paper/4824-imagenet-classification-with-deep-convolutional-neural-networks
+    """
+    t = ranked("local_response_norm", input, "f32[n, c, ...]", 3)
+    around = [(0, 0), (size // 2, (size - 1) // 2), *[(0, 0)] * (t.ndim - 2)]
+    squares = fnp.pad(input**2, around)
+    added = sum(squares[:, j : j + t.shape[1]] for j in range(size))
+    return input / (added * (alpha / size) + k) ** beta
 
 
 def _params(name: str, x: Any, weight: Any, bias: Any) -> tuple[Any, Any]:

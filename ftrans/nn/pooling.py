@@ -24,7 +24,7 @@ from ftrans.numpy.promotion import cast
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "max_pool1d", "max_pool2d", "max_pool3d",
+    "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
 ]  # fmt: skip
 
 
@@ -262,6 +262,16 @@ def _adaptive_avg_pool(input: Any, output_size: Any) -> Any:
     return x
 
 
+def _lp_pool(
+    input: Any, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False
+) -> Any:
+    """Returns `sum(x**p)**(1 / p)` of windows, those of `avg_pool{count}d`; p is `norm_type`."""
+    count = math.prod(sizes("lp_pool", "kernel_size", kernel_size, type_of(input).ndim - 2, 1))
+    added = _avg_pool(input**norm_type, kernel_size, stride, 0, ceil_mode) * float(count)
+    return added ** (1.0 / norm_type)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = family(_lp_pool)
 max_pool1d, max_pool2d, max_pool3d = family(_max_pool)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(_adaptive_max_pool)
 avg_pool1d, avg_pool2d, avg_pool3d = family(_avg_pool)

@@ -13,7 +13,7 @@ from ftrans.nn.common import padded, ranked, shown, sizes
 from ftrans.nn.pooling import Window
 from ftrans.numpy.promotion import as_array
 
-__all__ = ["pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
+__all__ = ["channel_shuffle", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
 _MODES = {
     "constant": ("constant", -math.inf),
@@ -94,6 +94,23 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
         )
     parts = fnp.reshape(x, (*lead, c, h // r, r, w // r, r))
     return fnp.reshape(fnp.moveaxis(parts, (-4, -2), (-2, -1)), (*lead, c * r * r, h // r, w // r))
+
+
+def channel_shuffle(input: Any, groups: int) -> Any:
+    """Takes a channel of each group in turn: f32[n, c, ...], whose channels make so many groups.
+
+    Reference:
+        https://arxiv.org/abs/1707.01083
+    """
+    x = as_array(input)
+    n, c, *room = ranked("channel_shuffle", x, "f32[n, c, ...]", 3).shape
+    if groups < 1 or c % groups:
+        raise ShapeError(
+            f"channel_shuffle: the channels are a multiple of groups.{shown(input=x)}\n"
+            f"  groups: {groups}"
+        )
+    parts = fnp.reshape(x, (n, groups, c // groups, *room))
+    return fnp.reshape(fnp.swapaxes(parts, 1, 2), (n, c, *room))
 
 
 def unfold(

@@ -15,7 +15,8 @@ from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 
 __all__ = [
-    "cosine_similarity", "embedding", "linear", "normalize", "one_hot", "pairwise_distance",
+    "bilinear", "cosine_similarity", "embedding", "linear", "normalize", "one_hot",
+    "pairwise_distance", "pdist",
 ]  # fmt: skip
 
 
@@ -50,6 +51,19 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return out if b is None else fnp.add(out, b)
 
 
+def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
+    """Returns `x @ weight[k] @ y`, plus a bias, for each k: f32[..., k].
+
+    Args:
+        input1: f32[..., n].
+        input2: f32[..., m].
+        weight: f32[k, n, m].
+        bias: f32[k].
+    """
+    out = fnp.einsum("...n,knm,...m->...k", input1, weight, input2)
+    return out if bias is None else fnp.add(out, bias)
+
+
 def normalize(input: Any, p: float = 2.0, axis: Any = 1, eps: float = 1e-12) -> Any:
     """Returns vectors divided by their p-norm, or by `eps` where that is larger."""
     x = inexact(input)
@@ -68,6 +82,14 @@ def pairwise_distance(
     """Returns the p-norm of `x1 - x2 + eps` along the last axis."""
     gap = fnp.subtract(*unify("pairwise_distance", inexact(x1), inexact(x2))) + eps
     return fnp.vector_norm(gap, axis=-1, ord=p, keepdims=keepdim)
+
+
+def pdist(input: Any, p: float = 2.0) -> Any:
+    """Returns the p-norms of the differences of all pairs of rows: (0, 1), (0, 2), ..., (1, 2)."""
+    x = inexact(input)
+    first, second = np.triu_indices(type_of(x).shape[0], 1)
+    gap = fnp.take(x, first.astype(INT), axis=0) - fnp.take(x, second.astype(INT), axis=0)
+    return fnp.vector_norm(gap, axis=-1, ord=p)
 
 
 def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:

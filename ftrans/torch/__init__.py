@@ -22,6 +22,7 @@ import numpy as _np
 
 import ftrans.nn as _nn
 import ftrans.numpy as _fnp
+import ftrans.scipy.torch_formulas as _of_scipy
 from ftrans import autograd, func
 from ftrans.autograd import Tensor
 from ftrans.autograd import methods as _methods
@@ -37,12 +38,14 @@ from ftrans.interop import from_jax
 from ftrans.ir import Tracer as _Tracer
 from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
+from ftrans.nn.advice import instead as _advice
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
+from ftrans.numpy.torch_formulas import FORMULAS as _OF_VALUES
+from ftrans.numpy.torch_formulas import can_cast, is_nonzero, is_signed
 from ftrans.numpy.torch_functions import cross as _cross
 from ftrans.numpy.torch_methods import MEANT as _MEANT
-from ftrans.primitives import complex_p as _complex_p
 from ftrans.pytree import mapped as _mapped
 from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
@@ -67,12 +70,14 @@ _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
     isin real imag is_complex:iscomplexobj bitwise_left_shift bitwise_right_shift
     atleast_1d atleast_2d atleast_3d result_type hsplit vsplit dsplit
+    row_stack:vstack ger:outer frexp
 """
 
 # of functions.py; those that create
-_DIFFERING = "where meshgrid broadcast_tensors einsum bernoulli"
+_DIFFERING = "where meshgrid broadcast_tensors einsum bernoulli poisson multinomial"
 _CREATING = """
     tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
+    randint_like from_dlpack
 """
 _LIKE = "zeros ones empty full rand randn"
 _KNOWN = "allclose equal is_complex is_floating_point"
@@ -89,31 +94,32 @@ _DTYPES = """
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
 """
 _SPECIAL = """
-    erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma gammaln:lgamma logit xlogy sinc
+    erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma psi:digamma gammaln:lgamma logit
+    xlogy sinc exp2 round softmax log_softmax
+"""
+_SPECIAL_OF_SCIPY = """
+    entr erfcx gammainc gammaincc i0 i0e i1 i1e log_ndtr ndtr ndtri xlog1py zeta
+    modified_bessel_i0:i0 modified_bessel_i1:i1
 """
 _MATRICES = """
     cholesky cond det eig eigh eigvals eigvalsh inv matrix_rank pinv qr slogdet solve svd svdvals
     tensorinv tensorsolve
 """
-_FOURIER = "fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift"
+_FOURIER = """
+    fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift
+    hfft ihfft
+"""
 _ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
 
 # of `ftrans.nn`, which takes `dim` for `axis` here; where statistics are kept it returns them
 _NETWORKS = {*_nn.__all__} - {"batch_norm", "dropout", "init", "instance_norm"}
-
-
-def _expm(x: Any) -> Any:
-    from ftrans.scipy.linalg import expm  # which takes its time
-
-    return expm(x)
-
-
-_FORMULAS = {
-    "complex": lambda real, imag: _complex_p(*_fnp.broadcast_arrays(real, imag)),
-    "polar": lambda abs, angle: _complex_p(abs * _fnp.cos(angle), abs * _fnp.sin(angle)),
-    "matrix_exp": lambda input: _expm(input),
-}
-"""Functions that are one formula of those of `ftrans.numpy`."""
+# those that are in `torch` as well, with the same arguments
+_NETWORKS_TOO = """
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+    max_pool1d max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d
+    layer_norm group_norm rms_norm cosine_similarity pairwise_distance pdist
+    celu selu prelu hardshrink threshold bilinear pixel_shuffle pixel_unshuffle channel_shuffle
+"""
 
 _PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
 _INSTEAD = {
@@ -125,10 +131,12 @@ _INSTEAD = {
     "save": "Write pickle.dump(x, file)",
     "load": "Write pickle.load(file)",
     "set_printoptions": "Write numpy.set_printoptions(...)",
-    "multinomial": "Write ftrans.random.default_rng(seed).choice(len(p), size=n, p=p)",
     "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
-    "batch_norm": "Write it as a function that returns its statistics beside its result",
-    "cdist": "Write torch.linalg.norm(x[:, None] - y[None], dim=-1)",
+    "seed": "Write torch.manual_seed(n)",
+    "embedding": "Write torch.nn.functional.embedding(indices, weight), the table last",
+    "triangular_solve": "Write torch.linalg.solve_triangular(A, b, upper=True)",
+    "lstsq": "Write torch.linalg.lstsq(A, B).solution",
+    "adaptive_max_pool1d": "Write F.adaptive_max_pool1d(..., return_indices=True)",
     "backends": "There is nothing to set: leave the line out",
     "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
     "utils": "To clip, write w.grad.mul_(bound / total.clamp(min=bound)), total being the norm",
@@ -139,18 +147,10 @@ _INSTEAD = {
 _INSTEAD_OF_KINDS = {
     "sparse": "Tensors are dense",
     "Tensor": "Write torch.tensor(data, dtype=torch.float32), or torch.zeros(shape, dtype=...)",
+    "_ex": "Without it, what has no such factors or solutions raises torch.linalg.LinAlgError",
     "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
 }
 """The same, of all names that have these in them."""
-
-_DRAWING = {
-    "normal_": lambda x, mean=0.0, std=1.0: x.copy_(
-        _functions.normal(mean, std, x.shape, dtype=x.dtype)
-    ),
-    "uniform_": lambda x, low=0.0, high=1.0: x.copy_(low + (high - low) * _functions.rand(x.shape)),
-    "bernoulli_": lambda x, p=0.5: x.copy_(_functions.rand(x.shape) < p),
-}
-"""Methods of tensors that draw, which only this package does."""
 
 
 def _missing(home: str) -> _Callable[[str], Any]:
@@ -164,6 +164,10 @@ def _missing(home: str) -> _Callable[[str], Any]:
         near = _difflib.get_close_matches(name, [n for n in found if n[0] != "_"], 3, 0.75)
         kinds = (hint for kind, hint in _INSTEAD_OF_KINDS.items() if kind in name)
         hint = _INSTEAD.get(name) or next(kinds, None)
+        if hint is None and name in vars(_sys.modules[f"{__name__}.nn.functional"]):
+            hint = f"Write torch.nn.functional.{name}(...)"
+        if hint is None and home.endswith(".functional") and (advice := _advice(name)):
+            hint = advice.removesuffix(".")
         if hint is None and home.endswith(".nn"):
             hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
         if hint is None and _isfunction(getattr(_fnp, name, None)):
@@ -323,6 +327,35 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Any:
     return tensor(data, dtype=dtype, device=device)
 
 
+def asarray(
+    obj: Any, *, dtype: Any = None, device: Any = None, copy: Any = None, requires_grad: Any = None
+) -> Any:
+    """Returns a tensor of some data: that itself, unless it is to be another or a copy."""
+    made = as_tensor(obj, dtype, device)
+    made = made.clone() if copy and made is obj else made
+    return made if requires_grad is None else made.detach().requires_grad_(requires_grad)
+
+
+def _writing(name: str, training: bool) -> _Function:
+    """Makes a normalisation write its running statistics, which that of `ftrans.nn` returns."""
+    function = _lifted(getattr(_nn, name))
+    switch = list(_signature(function).parameters)[5]
+
+    def called(
+        input: Any, running_mean: Any = None, running_var: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        found = function(input, running_mean, running_var, *args, **kwargs)
+        if type(found) is not tuple:
+            return found
+        if args[2] if len(args) > 2 else kwargs.get(switch, training):
+            for old, new in zip((running_mean, running_var), found[1:], strict=True):
+                if old is not None:
+                    (old.copy_ if is_tensor(old) else _functools.partial(_np.copyto, old))(new)
+        return found[0]
+
+    return _functools.wraps(function)(_boundary(called))
+
+
 # ------------------------------------------------------------------------------------------- names
 
 _found: dict[str, Any] = {name: _np.dtype(target) for name, target in _entries(_CASTS + _DTYPES)}
@@ -332,8 +365,12 @@ _found |= {name: _lifted(getattr(_fnp, target)) for name, target in _entries(_BY
 _found |= {name: _of_method(name) for name in _BY_METHOD.split()}
 _found |= {name: _known(_found[name]) for name in _KNOWN.split()}
 _found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
-_found |= {name: _formula(name, function) for name, function in _FORMULAS.items()}
+_formulas = {**_OF_VALUES, **_of_scipy.FORMULAS}
+_found |= {name: _formula(name, function) for name, function in _formulas.items()}
 _found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
+_found |= {name: _creating(make) for name, make in _functions.CREATING.items()}
+_found["broadcast_shapes"] = _np.broadcast_shapes
+_found |= {name: _lifted(getattr(_nn, name)) for name in _NETWORKS_TOO.split()}
 _found |= {f"{name}_like": _like(_found[name]) for name in _LIKE.split()}
 tensor = _found["tensor"]
 globals().update(_found)  # from here on `any`, `bool` and `sum` are PyTorch's, in functions too
@@ -348,27 +385,38 @@ def _module(name: str, **members: Any) -> _ModuleType:
     return module
 
 
-def _from_jax(home: _ModuleType, names: str) -> dict[str, Any]:
-    return {name: _of_jax(getattr(home, name)) for name in names.split()}
-
-
 linalg = _module(
     "linalg",
     norm=_lifted(_fnp.norm),
     vector_norm=_lifted(_functions.vector_norm),
     matrix_norm=_lifted(_functions.matrix_norm),
+    LinAlgError=_fnp.linalg.LinAlgError,
+    **{name: _formula(name, function) for name, function in _of_scipy.LINALG.items()},
     **{name: _lifted(getattr(_fnp.linalg, name)) for name in _MATRICES.split()},
     cross=_formula("cross", lambda x, y, dim=-1: _cross(x, y, dim)),
     **{name: _function(name, name) for name in ("matmul", "matrix_power", "vecdot")},
 )
-fft = _module("fft", **_from_jax(_jax.numpy.fft, _FOURIER))
-special = _module("special", **{name: _function(name, to) for name, to in _entries(_SPECIAL)})
+fft = _module(
+    "fft",
+    **{name: _of_jax(getattr(_jax.numpy.fft, name)) for name in _FOURIER.split()},
+    fftfreq=_creating(_functions.fftfreq),
+    rfftfreq=_creating(_functions.rfftfreq),
+)
+special = _module(
+    "special",
+    polygamma=_found["polygamma"],
+    multigammaln=_found["mvlgamma"],
+    **{name: _function(name, to) for name, to in _entries(_SPECIAL)},
+    **{name: _lifted(getattr(_of_scipy.special, to)) for name, to in _entries(_SPECIAL_OF_SCIPY)},
+)
 nn = _module(
     "nn",
     Parameter=lambda data, requires_grad=True: data.detach().requires_grad_(requires_grad),
     functional=_module(
         "nn.functional",
         dropout=_functions.dropout,
+        batch_norm=_writing("batch_norm", False),
+        instance_norm=_writing("instance_norm", True),
         **{name: _lifted(getattr(_nn, name)) for name in _NETWORKS - {*_ACTIVATIONS.split()}},
         **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
@@ -397,5 +445,5 @@ _module(
 )
 _sys.modules[f"{__name__}.autograd.grad_mode"] = autograd.grad_mode
 __getattr__ = _missing(__name__)
-for _name, _draw in _DRAWING.items():
+for _name, _draw in _functions.DRAWING.items():
     setattr(Tensor, _name, _boundary(_draw))

@@ -14,14 +14,15 @@ import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans import func, nn
+from ftrans import func, nn, random
 from ftrans.autograd.tape import recorded
 from ftrans.config import config
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy.methods import sizes_of
-from ftrans.numpy.torch_methods import Functions
+from ftrans.numpy.torch_formulas import tril_indices, triu_indices
+from ftrans.numpy.torch_methods import Functions, int64
 from ftrans.random.generator import default_generator as _default_rng
 from ftrans.random.generator import default_rng
 from ftrans.traceback import boundary
@@ -66,6 +67,7 @@ def tensor(data: Any, dtype: Any = None) -> Any:
 
 
 zeros, ones = _sized(fnp.zeros), _sized(fnp.ones)
+from_dlpack = fnp.from_dlpack
 empty = zeros  # nothing here is ever uninitialised
 
 
@@ -92,6 +94,49 @@ def linspace(start: Any, end: Any, steps: int, dtype: Any = None) -> Any:
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = None) -> Any:
     """Returns the powers of a base with evenly spaced exponents."""
     return fnp.logspace(start, end, steps, base=base, dtype=dtype)
+
+
+def scalar_tensor(s: Any, dtype: Any = None) -> Any:
+    """Returns a tensor of one number, a float unless a dtype says otherwise."""
+    return fnp.asarray(s, _float(dtype))
+
+
+def _window(of: Callable[..., Any]) -> Callable[..., Any]:
+    def window(
+        window_length: int, periodic: bool = True, *settings: Any, dtype: Any = None, **named: Any
+    ) -> Any:
+        """Returns a window of so many numbers; a periodic one lacks the last of one more."""
+        places = np.arange(window_length) / max(window_length - (not periodic), 1)
+        found = np.ones(1) if window_length == 1 else of(places, *settings, **named)
+        return fnp.asarray(found, _float(dtype))
+
+    return window
+
+
+_cos = lambda t: np.cos(2 * np.pi * t)  # noqa: E731
+_bow = lambda t: np.sqrt(1 - (2 * t - 1) ** 2)  # noqa: E731
+
+CREATING: dict[str, Callable[..., Any]] = {
+    "scalar_tensor": scalar_tensor,
+    "tril_indices": tril_indices,
+    "triu_indices": triu_indices,
+    "hann_window": _window(lambda t: 0.5 - 0.5 * _cos(t)),
+    "hamming_window": _window(lambda t, alpha=0.54, beta=0.46: alpha - beta * _cos(t)),
+    "blackman_window": _window(lambda t: 0.42 - 0.5 * _cos(t) + 0.08 * _cos(2 * t)),
+    "bartlett_window": _window(lambda t: 1 - abs(2 * t - 1)),
+    "kaiser_window": _window(lambda t, beta=12.0: np.i0(beta * _bow(t)) / np.i0(beta)),
+}
+"""What else creates, by name."""
+
+
+def fftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Any:
+    """Returns the frequencies of `fft` of n samples that are a distance apart."""
+    return fnp.asarray(np.fft.fftfreq(n, d), _float(dtype))
+
+
+def rfftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Any:
+    """Returns the frequencies of `rfft`, see `fftfreq`."""
+    return fnp.asarray(np.fft.rfftfreq(n, d), _float(dtype))
 
 
 # ------------------------------------------------------------------------------------------ random
@@ -157,6 +202,11 @@ def randint(
     return fnp.astype(drawn, dtype)
 
 
+def randint_like(input: Any, *bounds: Any, dtype: Any = None, **options: Any) -> Any:
+    """Returns random integers, of the shape and type of a tensor."""
+    return randint(*bounds, size=input.shape, dtype=dtype or input.dtype, **options)
+
+
 def randperm(n: int, dtype: Any = np.int64, generator: Generator | None = None) -> Any:
     """Returns the integers below n in random order."""
     return fnp.astype(_rng(generator).permutation(n), dtype)
@@ -174,6 +224,38 @@ def bernoulli(input: Any, *, generator: Generator | None = None) -> Any:
     """Returns ones with the probabilities that are given, else zeros; no gradient goes to those."""
     drawn = rand(np.shape(input), generator=generator)
     return fnp.astype(fnp.less(drawn, fnp.stop_gradient(input)), input.dtype)
+
+
+def poisson(input: Any, generator: Generator | None = None) -> Any:
+    """Returns random integers of Poisson distributions; no gradient goes to their rates."""
+    drawn = random.poisson(_rng(generator).key(), fnp.stop_gradient(input))
+    return fnp.astype(drawn, input.dtype)
+
+
+def multinomial(
+    input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Any:
+    """Returns random places in each row, as likely as its numbers say, which need not add to 1."""
+    shape = np.shape(input)
+    if not replacement and num_samples > shape[-1]:
+        raise ArgumentError(
+            f"multinomial: there are not so many places.\n  input: of shape {shape}\n"
+            f"  num_samples: {num_samples}\n  Write replacement=True to draw some of them again."
+        )
+    several = (*shape[:-1], num_samples, shape[-1]) if replacement else shape
+    noise = random.gumbel(_rng(generator).key(), several, np.float64)
+    chances = fnp.log(fnp.stop_gradient(input))
+    if replacement:
+        return int64(fnp.argmax(chances[..., None, :] + noise, axis=-1))
+    return int64(fnp.argsort(-(chances + noise), axis=-1)[..., :num_samples])
+
+
+DRAWING = {
+    "normal_": lambda x, mean=0.0, std=1.0: x.copy_(normal(mean, std, x.shape, dtype=x.dtype)),
+    "uniform_": lambda x, low=0.0, high=1.0: x.copy_(low + (high - low) * rand(x.shape)),
+    "bernoulli_": lambda x, p=0.5: x.copy_(rand(x.shape) < p),
+}
+"""Methods of tensors that draw, which only this package does."""
 
 
 @boundary

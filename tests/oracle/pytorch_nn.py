@@ -113,6 +113,10 @@ add("linear", normal(2, 5, 3), normal(4, 3), normal(4))
 add("linear", normal(3), normal(4, 3), normal(4))
 add("normalize", normal(3, 4))
 add("normalize", normal(3, 4), p=3.0, axis=0)
+add("threshold", normal(3, 4), 0.1, 20.0)
+add("bilinear", normal(4, 3), normal(4, 2), normal(5, 3, 2), normal(5))
+add("pdist", normal(4, 3))
+add("pdist", normal(4, 3), p=3.0)
 add("cosine_similarity", normal(3, 4), normal(3, 4, seed=1))
 add("cosine_similarity", normal(3, 4), normal(3, 4, seed=1), axis=0)
 add("pairwise_distance", normal(3, 4), normal(3, 4, seed=1))
@@ -130,6 +134,8 @@ add("rms_norm", normal(2, 3, 4), (4,), normal(4))
 add("rms_norm", normal(2, 3, 4), (3, 4), eps=0.1)
 add("group_norm", normal(2, 6, 3), 3, normal(6), normal(6, seed=1))
 add("group_norm", normal(2, 6, 2, 2), 2)
+for _size in (1, 2, 3):
+    add("local_response_norm", normal(2, 4, 3), _size, alpha=0.5, beta=0.5, k=2.0)
 add("instance_norm", normal(2, 3, 5))
 add("instance_norm", normal(2, 3, 2, 2), None, None, normal(3), normal(3, seed=1), smooth=(0, 3, 4))
 _STATISTICS = normal(3, seed=2), np.abs(normal(3, seed=3)) + 0.5
@@ -299,6 +305,32 @@ for _reduction in ("mean", "sum", "none"):
     add("ctc", _LOGS, _LABELS, *_LENGTHS, blank=4, reduction=_reduction)
 add("ctc", _LOGS, np.array([1, 2, 2, 3, 1, 1, 1, 1, 1]), *_LENGTHS, blank=0)
 add("ctc", _LOGS, _LABELS + 1, np.array([7, 5, 3]), np.array([3, 0, 4]), zero_infinity=True)
+
+# ------------------------------------------------------------------------------------- resampling
+
+add("channel_shuffle", normal(2, 4, 3), 2)
+add("lp_pool1d", np.abs(normal(2, 3, 7)), 3.0, 3, stride=2, ceil_mode=True)
+add("lp_pool2d", normal(2, 2, 5, 4), 2.0, (2, 3))
+add("lp_pool3d", np.abs(normal(1, 2, 4, 2, 3)), 2.0, 2)
+for _options in (
+    {"scale_factor": 1.7}, {"size": 5, "mode": "nearest-exact"}, {"size": 3, "mode": "area"},
+    {"scale_factor": 1.7, "mode": "linear"}, {"size": 11, "mode": "linear", "align_corners": True},
+    {"scale_factor": 1.7, "mode": "linear", "recompute_scale_factor": True},
+):  # fmt: skip
+    add("interpolate", normal(2, 3, 7), **_options)
+for _mode in ("bilinear", "bicubic"):
+    for _corners in (False, True):
+        add("interpolate", normal(2, 2, 4, 5), size=(3, 8), mode=_mode, align_corners=_corners)
+add("interpolate", normal(1, 2, 3, 4, 2), scale_factor=2.0, mode="trilinear")
+_POINTS = 0.8 * normal(2, 3, 4, 2)
+for _corners in (False, True):
+    add("affine_grid", normal(2, 2, 3), (2, 3, 4, 5), align_corners=_corners)
+    for _mode, _smooth in (("bilinear", (0, 1)), ("nearest", (0,))):
+        for _padding in ("zeros", "border"):
+            _given = {"mode": _mode, "padding_mode": _padding, "align_corners": _corners}
+            add("grid_sample", normal(2, 3, 5, 4), _POINTS, smooth=_smooth, **_given)
+add("affine_grid", normal(2, 3, 4), (2, 3, 4, 5, 2), align_corners=False)
+add("grid_sample", normal(1, 2, 3, 4, 3), 0.8 * normal(1, 2, 3, 2, 3), align_corners=False)
 
 # --------------------------------------------------------------------------------------- answers
 

@@ -176,14 +176,9 @@ def test_m11_writing_and_views(multiply: Any) -> None:
 
 def test_m12_operations_without_forward_mode() -> None:
     """Differs: all operations have it but a Function that is opaque and has no jvp."""
-    with pytest.raises(
-        AttributeError, match=r"Write torch\.linalg\.norm\(x\[:, None\] - y\[None\]"
-    ):
-        torch.cdist  # noqa: B018
     with fwAD.dual_level():
         d = fwAD.make_dual(leaf([[3.0, 4.0]]), constant([[1.0, 0.0]]))
-        distances = torch.linalg.norm(d[:, None] - constant([[0.0, 0.0]])[None], dim=-1)
-        found = fwAD.unpack_dual(distances)
+        found = fwAD.unpack_dual(torch.cdist(d, constant([[0.0, 0.0]])))
         same(found.primal, [[5.0]])
         same(found.tangent, [[0.6]])
         result = Opaque.apply(d)

@@ -1,0 +1,176 @@
+"""PyTorch's functions that are no methods of tensors, as formulas of those of this package."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.numpy.torch_methods import Functions, int64
+from ftrans.primitives import complex_p
+
+Function = Callable[..., Any]
+
+
+def gradient(input: Any, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> Any:
+    """Returns the slopes of sampled values along dimensions, each of which has its tensor."""
+    each = spacing if isinstance(spacing, (list, tuple)) else (spacing,)
+    axes = tuple(dim) if isinstance(dim, (list, tuple)) else dim
+    found = fnp.gradient(input, *each, axis=axes, edge_order=edge_order)
+    return found if type(found) is tuple else (found,)
+
+
+def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
+    """Returns the integrals along a dimension, by trapezoids."""
+    return fnp.trapezoid(y, x, dx, dim)
+
+
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
+    """Returns the integrals from the first point up to each other one, by trapezoids."""
+    y = fnp.moveaxis(y, dim, -1)
+    if x is not None:
+        dx = fnp.diff(x if np.ndim(x) == 1 else fnp.moveaxis(x, dim, -1))
+    parts = (y[..., 1:] + y[..., :-1]) * dx / 2
+    return fnp.moveaxis(fnp.cumsum(parts, axis=-1), -1, dim)
+
+
+def _and_mean(spread: Function) -> Function:
+    def both(
+        input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
+    ) -> Any:
+        axis = tuple(dim) if isinstance(dim, list) else dim
+        axis = None if isinstance(dim, bool) or axis == () else axis
+        found = spread(input, dim, unbiased, keepdim, **options)
+        return found, fnp.mean(input, axis=axis, keepdims=keepdim)
+
+    both.__doc__ = f"Returns, beside `{spread.__name__}`, the mean."
+    return both
+
+
+def unique(
+    input: Any,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """Returns the different elements in order, whose values are to be known."""
+    found = fnp.unique(input, False, return_inverse, return_counts, dim, equal_nan=False)
+    return (found[0], *map(int64, found[1:])) if type(found) is tuple else found
+
+
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """Counts elements between two bounds, or between the least and the largest of them."""
+    bounds = (min, max) if min < max else None
+    counts, _ = fnp.histogram(fnp.stop_gradient(input), bins, bounds)
+    return fnp.astype(counts, input.dtype)
+
+
+def searchsorted(
+    sorted_sequence: Any,
+    input: Any,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+) -> Any:
+    """Returns where elements are to be put in, so that the order along the last axis is kept."""
+    line, right = sorted_sequence, right or side == "right"
+    if sorter is not None:
+        line = fnp.take_along_axis(line, sorter, axis=-1)
+    if np.ndim(line) > 1:  # each row has its own
+        line, x = line[..., None, :], input[..., :, None]
+        found = fnp.sum(line <= x if right else line < x, axis=-1)
+    else:
+        found = fnp.searchsorted(line, input, side="right" if right else "left")
+    return fnp.astype(found, np.int32) if out_int32 else int64(found)
+
+
+def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False) -> Any:
+    """Returns between which boundaries elements are."""
+    return searchsorted(boundaries, input, out_int32=out_int32, right=right)
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> Any:
+    """Returns the p-norms of the differences of all pairs of rows, one of each."""
+    return fnp.vector_norm(x1[..., :, None, :] - x2[..., None, :, :], axis=-1, ord=p)
+
+
+def cartesian_prod(*tensors: Any) -> Any:
+    """Returns all choices of one element of each vector, as rows."""
+    if len(tensors) == 1:
+        return tensors[0]
+    each = fnp.meshgrid(*tensors, indexing="ij")
+    return fnp.stack([fnp.reshape(x, (-1,)) for x in each], axis=-1)
+
+
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    """Returns all choices of r elements of a vector, as rows."""
+    kind = "combinations_with_replacement" if with_replacement else "combinations"
+    rows = list(getattr(itertools, kind)(range(input.shape[0]), r))
+    return fnp.take(input, np.array(rows, np.int32).reshape(-1, r), axis=0)
+
+
+def vander(x: Any, N: int | None = None, *, increasing: bool = False) -> Any:
+    """Returns the powers of the elements of a vector, as rows."""
+    return fnp.vander(x, N, increasing)
+
+
+def fill(input: Any, value: Any) -> Any:
+    """Returns a tensor of one value everywhere, of the shape and type of another."""
+    return fnp.where(np.True_, fnp.astype(fnp.asarray(value), input.dtype), input)
+
+
+def tril_indices(row: int, col: int, offset: int = 0, dtype: Any = np.int64) -> np.ndarray:
+    """Returns the places of the lower triangle of a matrix, as two rows."""
+    return np.stack(np.tril_indices(row, offset, col)).astype(dtype)
+
+
+def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = np.int64) -> np.ndarray:
+    """Returns the places of the upper triangle of a matrix, as two rows."""
+    return np.stack(np.triu_indices(row, offset, col)).astype(dtype)
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Tells whether a dtype is of a kind that another one can hold: bool, integer, float."""
+    one, two = ("bifVc".index(np.dtype(d).kind.replace("u", "i")) for d in (from_, to))
+    return min(one, 2) <= two if one != 4 else two == 4  # bfloat16 is "V"
+
+
+def is_signed(input: Any) -> bool:
+    """Tells whether a tensor is of a dtype that has negative numbers."""
+    return bool(np.dtype(input.dtype).kind not in "bu")
+
+
+def is_nonzero(input: Any) -> bool:
+    """Tells whether the only element of a tensor is not 0."""
+    return bool(input)
+
+
+FORMULAS: dict[str, Function] = {
+    "complex": lambda real, imag: complex_p(*fnp.broadcast_arrays(real, imag)),
+    "polar": lambda abs, angle: complex_p(abs * fnp.cos(angle), abs * fnp.sin(angle)),
+    "gradient": gradient,
+    "trapz": trapezoid,
+    "trapezoid": trapezoid,
+    "cumulative_trapezoid": cumulative_trapezoid,
+    "std_mean": _and_mean(Functions.std),
+    "var_mean": _and_mean(Functions.var),
+    "unique": unique,
+    "histc": histc,
+    "searchsorted": searchsorted,
+    "bucketize": bucketize,
+    "cdist": cdist,
+    "cartesian_prod": cartesian_prod,
+    "combinations": combinations,
+    "vander": vander,
+    "fill": fill,
+    "chain_matmul": lambda *matrices: fnp.linalg.multi_dot(matrices),
+    "rsub": lambda input, other, *, alpha=1: other - alpha * input,
+    "unravel_index": lambda indices, shape: tuple(map(int64, fnp.unravel_index(indices, shape))),
+}
+"""All of them, by name."""

@@ -1,0 +1,114 @@
+"""PyTorch's solvers by factors, and special functions, with its arguments."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import ftrans.numpy as fnp
+from ftrans.errors import UnsupportedError
+from ftrans.numpy.torch_methods import int64
+from ftrans.scipy import linalg, special
+
+_Factors = namedtuple("Factors", ["LU", "pivots"])
+_PLU = namedtuple("PLU", ["P", "L", "U"])
+_Solution = namedtuple("Solution", ["solution", "residuals", "rank", "singular_values"])
+
+
+def _turned(x: Any) -> Any:
+    """Returns the conjugate transposes of matrices."""
+    return fnp.conj(fnp.swapaxes(x, -1, -2))
+
+
+def solve_triangular(
+    A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Any:
+    """Solves `A @ X = B`, or `X @ A = B`, of which one triangle is read."""
+    if not left:
+        options = {"upper": not upper, "unitriangular": unitriangular}
+        return _turned(solve_triangular(_turned(A), _turned(B), **options))
+    lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
+    A, B = (fnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (A, B))
+    return linalg.solve_triangular(A, B, lower=not upper, unit_diagonal=unitriangular)
+
+
+def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
+    """Solves `A @ X = B` by the factor of A that `cholesky` returns."""
+    L = _turned(L) if upper else L
+    return solve_triangular(_turned(L), solve_triangular(L, B, upper=False), upper=True)
+
+
+def cholesky_inverse(L: Any, upper: bool = False) -> Any:
+    """Returns the inverse of A by the factor of it that `cholesky` returns."""
+    return cholesky_solve(fnp.eye(L.shape[-1], dtype=L.dtype), L, upper)
+
+
+def _check(name: str, pivot: bool) -> None:
+    if not pivot:
+        raise UnsupportedError(f"{name}: rows are always swapped.\n  Leave pivot=False out.")
+
+
+def lu(A: Any, *, pivot: bool = True) -> Any:
+    """Returns permutations, lower and upper factors of matrices."""
+    _check("lu", pivot)
+    return _PLU(*linalg.lu(A))
+
+
+def lu_factor(A: Any, *, pivot: bool = True) -> Any:
+    """Returns the factors of matrices in one, and the rows that were swapped, counted from 1."""
+    _check("lu_factor", pivot)
+    factors, pivots = linalg.lu_factor(A)
+    return _Factors(factors, pivots + 1)
+
+
+def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Any:
+    """Solves `A @ X = B`, or `X @ A = B`, by what `lu_factor` returns."""
+    if not left:
+        return _turned(lu_solve(LU, pivots, _turned(B), adjoint=not adjoint))
+    lead = np.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
+    LU, B = (fnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (LU, B))
+    pivots = fnp.broadcast_to(pivots, (*lead, pivots.shape[-1]))
+    return linalg.lu_solve((LU, pivots - 1), B, 2 if adjoint else 0)
+
+
+def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    """Returns solutions of the least norm, ranks, and where a driver says so what is left over."""
+    if B.shape == A.shape[:-1]:  # vectors
+        found = lstsq(A, B[..., None], rcond, driver=driver)
+        return found._replace(solution=found.solution[..., 0])
+    X = fnp.matmul(fnp.linalg.pinv(A, rtol=rcond), B)
+    none = fnp.zeros((0,), X.dtype)
+    over = A.shape[-2] > A.shape[-1] and driver not in (None, "gelsy")
+    rest = fnp.sum(fnp.abs(fnp.matmul(A, X) - B) ** 2, axis=-2) if over else none
+    values = fnp.linalg.svdvals(A) if driver in ("gelsd", "gelss") else none
+    return _Solution(X, rest, int64(fnp.linalg.matrix_rank(A)), values)
+
+
+LINALG: dict[str, Callable[..., Any]] = {
+    "diagonal": lambda A, *, offset=0, dim1=-2, dim2=-1: fnp.diagonal(A, offset, dim1, dim2),
+    "lstsq": lstsq,
+    "lu": lu,
+    "lu_factor": lu_factor,
+    "lu_solve": lu_solve,
+    "matrix_exp": lambda A: linalg.expm(A),
+    "multi_dot": lambda tensors: fnp.linalg.multi_dot(tensors),
+    "solve_triangular": solve_triangular,
+    "vander": lambda x, N=None: x[..., None] ** fnp.arange(x.shape[-1] if N is None else N),
+}
+"""Those of `torch.linalg`, by name."""
+
+FORMULAS: dict[str, Callable[..., Any]] = {
+    "polygamma": lambda n, input: special.polygamma(n, input),
+    "mvlgamma": lambda input, p: special.multigammaln(input, p),
+    "igamma": lambda input, other: special.gammainc(input, other),
+    "igammac": lambda input, other: special.gammaincc(input, other),
+    "matrix_exp": lambda input: linalg.expm(input),
+    "block_diag": lambda *tensors: linalg.block_diag(*tensors),
+    "cholesky_solve": cholesky_solve,
+    "cholesky_inverse": cholesky_inverse,
+    "lu_solve": lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b),
+}
+"""Those of `torch`, by name."""
