@@ -1,4 +1,4 @@
-"""The tests that take a second or more, by what a run has measured: they are run apart.
+"""The tests that take half a second or more, by what a run has measured: they are run apart.
 
 To write the list anew: `python -m pytest -q -m "not slow" --durations=0 | python -m tests.long`.
 """
@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 _LIST = Path(__file__).with_name("long.txt")
-_SECONDS = 1.0
+_SECONDS = 0.5
 
 
 def listed() -> frozenset[str]:

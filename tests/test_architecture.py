@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6000,
+    "autograd": 5997,
     "custom": 5627,
     "external": 1174,
     "func": 7540,
@@ -64,7 +64,7 @@ CEILINGS = {
     "interpreters": 3782,
     "ir": 2633,
     "nn": 3162,
-    "numpy": 10380,
+    "numpy": 10386,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,

@@ -97,7 +97,8 @@ def _viewing(name: str, make: Function) -> Function:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if name == "conj" and self._type.dtype.kind != "c":
             return self
-        args, kwargs = whole(args), {names.get(key, key): whole(x) for key, x in kwargs.items()}
+        args = whole(args)
+        kwargs = kwargs and {names.get(key, key): whole(x) for key, x in kwargs.items()}
         get: Any = named(lambda x: make(x, *args, **kwargs), name, None)
         if inverse is not None:
             get.inverse = inverse

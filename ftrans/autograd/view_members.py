@@ -14,20 +14,16 @@ from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
 from ftrans.errors import UnsupportedError
 from ftrans.numpy import torch_functions
-from ftrans.numpy.torch_methods import (
-    Function,
-    chunk_size,
-    indices_of,
-    parts_of,
-    sizes_between,
-    whole,
-)
+from ftrans.numpy.numbers import whole
+from ftrans.numpy.torch_methods import Function, chunk_size, indices_of, parts_of, sizes_between
+
+_BASIC = frozenset({int, slice, type(None), type(...)})
 
 
 def _is_basic(index: Any) -> bool:
     """Tells whether an index makes a view: of numbers, slices, `...` and None."""
     items = index if type(index) is tuple else (index,)
-    return all(i is None or i is ... or type(i) in (int, slice) for i in items)
+    return _BASIC.issuperset(map(type, items))
 
 
 def _getter(index: Any) -> Function:
@@ -94,8 +90,8 @@ class ViewMembers:
     def __setitem__(self: Any, index: Any, value: Any) -> None:
         write = set_slices if _is_basic(index) else setitem
         if write is set_slices and type(value) is Tensor and old_of(self):
-            whole = np.broadcast_to(0, self._type.shape)[index].size == self._type.size
-            write = set_all if whole else write
+            is_all = np.broadcast_to(0, self._type.shape)[index].size == self._type.size
+            write = set_all if is_all else write
         assign("x[index] = value", self, taken(write, (self, index, value)))
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:

@@ -110,6 +110,9 @@ def _settle(location: Location) -> None:
             _settled.add(location_of(location.code, 2 * index))
 
 
+_PLAIN = frozenset({int, bool, type(None), type(...)})
+
+
 def whole(given: Any) -> Any:
     """Returns integers for tensors of one, in slices, tuples and lists too; all else as it is.
 
@@ -117,10 +120,13 @@ def whole(given: Any) -> Any:
     on what a tensor holds at another time.
     """
     kind = type(given)
+    if kind in _PLAIN:
+        return given
     if kind is tuple or kind is list:
-        return kind(map(whole, given))
+        return given if _PLAIN.issuperset(map(type, given)) else kind(map(whole, given))
     if kind is slice:
-        return slice(whole(given.start), whole(given.stop), whole(given.step))
+        bounds = given.start, given.stop, given.step
+        return given if _PLAIN.issuperset(map(type, bounds)) else slice(*map(whole, bounds))
     if kind is Tracer or getattr(given, "ndim", 1) or given.dtype.kind not in "iu":
         return given
     return operator.index(given)
