@@ -127,6 +127,6 @@ def whole(given: Any) -> Any:
     if kind is slice:
         bounds = given.start, given.stop, given.step
         return given if _PLAIN.issuperset(map(type, bounds)) else slice(*map(whole, bounds))
-    if kind is Tracer or getattr(given, "ndim", 1) or given.dtype.kind not in "iu":
+    if kind is Tracer or getattr(given, "ndim", 1) or not hasattr(given, "dtype"):
         return given
-    return operator.index(given)
+    return operator.index(given) if given.dtype.kind in "iu" else given

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.errors import ArgumentError, ShapeError
+from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
@@ -165,6 +165,11 @@ class Views:
 
     def view(self: Any, *shape: Any) -> Any:
         """Gives the elements another shape; -1 stands for the size that remains."""
+        if shape and isinstance(shape[0], np.dtype):
+            raise UnsupportedError(
+                f"view: the bits of {self.dtype} are not looked at as another dtype.\n"
+                f"  dtype: {shape[0]}\n  Write x.to(dtype), which converts the numbers."
+            )
         return fnp.reshape(self, sizes_of(shape))
 
     def view_as(self: Any, other: Any) -> Any:

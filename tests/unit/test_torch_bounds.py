@@ -12,7 +12,13 @@ import pytest
 import ftrans
 import ftrans.torch as torch
 from ftrans.autograd.tape import recorded
-from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
+from ftrans.errors import (
+    ArgumentError,
+    DTypeError,
+    IndexingError,
+    ShapeError,
+    UnsupportedError,
+)
 
 X = np.array([1.0, 2.0, 3.0], np.float32)
 V = np.array([7.0, 8.0], np.float32)
@@ -316,3 +322,8 @@ def test_narrow_counts_from_the_end_and_stays_inside() -> None:
     for start, length in ((2, 2), (-4, 1), (4, 0), (1, -1)):
         with pytest.raises(ShapeError, match="narrow: there are not so many elements"):
             x.narrow(0, start, length)
+
+
+def test_bits_are_not_viewed_as_another_dtype() -> None:
+    with pytest.raises(UnsupportedError, match=r"view: the bits of float32 (.|\n)*x\.to\(dtype\)"):
+        torch.arange(6.0).view(torch.int32)
