@@ -64,12 +64,12 @@ CEILINGS = {
     "interpreters": 3782,
     "ir": 2633,
     "nn": 3162,
-    "numpy": 10391,
+    "numpy": 10409,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,
     "scipy": 821,
-    "torch": 897,
+    "torch": 895,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import ftrans.numpy as fnp
+from ftrans.errors import ArgumentError
+from ftrans.ir import type_of
 from ftrans.numpy.torch_methods import Functions, int64
 from ftrans.primitives import complex_p
 
@@ -113,6 +115,22 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     kind = "combinations_with_replacement" if with_replacement else "combinations"
     rows = list(getattr(itertools, kind)(range(input.shape[0]), r))
     return fnp.take(input, np.array(rows, np.int32).reshape(-1, r), axis=0)
+
+
+class Likely(NamedTuple):
+    """Raises where numbers are no chances, or fewer places than are to be drawn have one."""
+
+    many: int
+
+    def __call__(self, chances: np.ndarray) -> None:
+        """Checks known numbers."""
+        least = (chances > 0).sum(axis=-1).min(initial=chances.shape[-1])
+        if least < self.many or not (chances >= 0).all():
+            raise ArgumentError(
+                f"multinomial: chances are not negative, and {self.many} of a row above 0.\n"
+                f"  input: {type_of(chances)}, of which a row has {least}\n"
+                f"  Write replacement=True to draw places again."
+            )
 
 
 def vander(x: Any, N: int | None = None, *, increasing: bool = False) -> Any:

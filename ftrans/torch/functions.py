@@ -20,8 +20,9 @@ from ftrans.config import config
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
+from ftrans.numpy.index_plan import require
 from ftrans.numpy.methods import sizes_of
-from ftrans.numpy.torch_formulas import tril_indices, triu_indices
+from ftrans.numpy.torch_formulas import Likely, tril_indices, triu_indices
 from ftrans.numpy.torch_methods import Functions, int64
 from ftrans.random.generator import default_generator as _default_rng
 from ftrans.random.generator import default_rng
@@ -236,12 +237,9 @@ def multinomial(
     input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Any:
     """Returns random places in each row, as likely as its numbers say, which need not add to 1."""
-    shape = np.shape(input)
-    if not replacement and num_samples > shape[-1]:
-        raise ArgumentError(
-            f"multinomial: there are not so many places.\n  input: of shape {shape}\n"
-            f"  num_samples: {num_samples}\n  Write replacement=True to draw some of them again."
-        )
+    shape, likely = np.shape(input), Likely(1 if replacement else num_samples)
+    likely(np.ones(shape[-1:]))  # whatever they are
+    require(input, likely)
     several = (*shape[:-1], num_samples, shape[-1]) if replacement else shape
     noise = random.gumbel(_rng(generator).key(), several, np.float64)
     chances = fnp.log(fnp.stop_gradient(input))

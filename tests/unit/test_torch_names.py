@@ -275,7 +275,10 @@ def test_draws_follow_their_chances_and_their_generator() -> None:
         rows, torch.multinomial(torch.tensor([[1.0, 2, 3]] * 50), 3, generator=seeded())
     )
     with pytest.raises(ArgumentError, match="Write replacement=True"):
-        torch.multinomial(torch.ones(2), 3)
+        torch.multinomial(torch.ones(2).softmax(0), 3)
+    for chances, many in (([[1.0, 2.0], [0.0, 1.0]], 2), ([1.0, -1.0], 1), ([1.0, np.nan], 1)):
+        with pytest.raises(ArgumentError, match="chances are not negative"):
+            torch.multinomial(torch.tensor(chances), many, many == 1)
     counts = torch.poisson(torch.full((4000,), 4.0, dtype=torch.float64), generator=seeded())
     assert abs(counts.mean().item() - 4) < 0.15
     assert counts.dtype == np.float64
