@@ -35,6 +35,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         ShapeError: where an axis has fewer than `edge_order + 1` points, or coordinates do not fit.
 
     Example:
+        >>> import numpy as np
         >>> gradient(np.array([0.0, 1.0, 4.0, 9.0]), edge_order=2)
         array([0., 2., 4., 6.])
     """
