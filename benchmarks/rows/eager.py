@@ -67,7 +67,7 @@ def _grad(row: Row, settings: Settings) -> Iterator[Result]:
     ours = lambda library: lambda: _applied(library, grad, x)  # noqa: E731
     yield from race(row, settings, "", ours(libraries.ftrans), [*others, *rivals(10, 4.5)])
     yield from race(row, settings, "by np", ours(_by_numpy), rivals(6, 2.5))
-    traced = lambda: _running_python(_applied(libraries.ftrans, grad, x))  # noqa: E731
+    traced = lambda: running_python(_applied(libraries.ftrans, grad, x))  # noqa: E731
     yield from race(row, settings, "Python at each call", traced, rivals(None, None))
 
 
@@ -77,7 +77,7 @@ def _by_numpy() -> Any:
     return SimpleNamespace(**{**vars(libraries.ftrans()), "numpy": np})
 
 
-def _running_python(task: Task) -> Task:
+def running_python(task: Task) -> Task:
     """Returns the task without leaving out the Python of a function that is proven."""
     import ftrans
 

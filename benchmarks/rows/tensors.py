@@ -12,7 +12,7 @@ from benchmarks.models.chain import backward, chain, vector
 from benchmarks.race import Against, race
 from benchmarks.result import Result, faster, time
 from benchmarks.row import Row, Settings
-from benchmarks.rows.eager import torch_backward
+from benchmarks.rows.eager import running_python, torch_backward
 from ftrans import func
 from ftrans import numpy as fnp
 
@@ -33,6 +33,7 @@ def _backward(look: str = "") -> Task:
 def _chain(row: Row, settings: Settings) -> Iterator[Result]:
     rivals = [
         Against("func.grad", _function, time(1.05)),
+        Against("func.grad that runs its Python", lambda: running_python(_function()), time(1.05)),
         Against("PyTorch", torch_backward, faster(2.5)),
     ]
     yield from race(row, settings, "", _backward, rivals)
@@ -50,7 +51,10 @@ def _chain(row: Row, settings: Settings) -> Iterator[Result]:
 
 
 def _training(row: Row, settings: Settings) -> Iterator[Result]:
-    rivals = [Against("func.value_and_grad", _functional_step, time(1.15))]
+    rivals = [
+        Against("func.grad_and_value", _functional_step, time(1.15)),
+        Against("the same that runs its Python", _running_functional_step, time(1.15)),
+    ]
     yield from race(row, settings, "", _step, rivals)
 
 
@@ -89,6 +93,11 @@ def _functional_step() -> Task:
         return value.item()
 
     return task
+
+
+def _running_functional_step() -> Task:
+    """Returns the same, whose Python runs at each call, as that of tensors has to."""
+    return running_python(_functional_step())
 
 
 def _hessian(row: Row, settings: Settings) -> Iterator[Result]:
