@@ -972,7 +972,7 @@ def test_training_makes_no_garbage() -> None:
     gc.collect()
     gc.disable()
     try:
-        for _ in range(100):
+        for _ in range(1000):  # until it has been compiled
             step()
         before = len(gc.get_objects())
         for _ in range(2000):
