@@ -19,9 +19,9 @@ Function = Callable[..., Any]
 
 def gradient(input: Any, *, spacing: Any = 1.0, dim: Any = None, edge_order: int = 1) -> Any:
     """Returns the slopes of sampled values along dimensions, each of which has its tensor."""
+    spacing = 1.0 if spacing is None else spacing
     each = spacing if isinstance(spacing, (list, tuple)) else (spacing,)
-    axes = tuple(dim) if isinstance(dim, (list, tuple)) else dim
-    found = fnp.gradient(input, *each, axis=axes, edge_order=edge_order)
+    found = fnp.gradient(input, *each, axis=dim, edge_order=edge_order)
     return found if type(found) is tuple else (found,)
 
 

@@ -337,9 +337,8 @@ def _transposing(name: str) -> Function:
         found = fnp.matrix_transpose(self) if self.ndim else fnp.asarray(self)
         return fnp.conj(found) if name == "adjoint" else found
 
-    transposed.__name__ = transposed.__qualname__ = name
-    transposed.__doc__ = "Returns the conjugate transpose of matrices; a number is one as well."
-    return transposed
+    doc = "Returns the conjugate transpose of matrices; a number is one as well."
+    return named(transposed, name, doc)
 
 
 adjoint, mT, mH, H = map(_transposing, ("adjoint", "mT", "mH", "H"))

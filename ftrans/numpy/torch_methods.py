@@ -57,7 +57,8 @@ def _spread(function: Function) -> Function:
     ) -> Any:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
-        ddof = options.pop("correction", 1) if unbiased is None else int(unbiased)
+        ddof = options.pop("correction", None) if unbiased is None else int(unbiased)
+        ddof = 1 if ddof is None else ddof
         return function(self, axis=dim, ddof=ddof, keepdims=keepdim, **options)
 
     name = function.__name__

@@ -10,17 +10,13 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.errors import UnsupportedError
-from ftrans.numpy.torch_methods import int64
+from ftrans.numpy.torch_functions import adjoint as turned
+from ftrans.numpy.torch_functions import int64
 from ftrans.scipy import linalg, special
 
 _Factors = namedtuple("Factors", ["LU", "pivots"])
 _PLU = namedtuple("PLU", ["P", "L", "U"])
 _Solution = namedtuple("Solution", ["solution", "residuals", "rank", "singular_values"])
-
-
-def _turned(x: Any) -> Any:
-    """Returns the conjugate transposes of matrices."""
-    return fnp.conj(fnp.swapaxes(x, -1, -2))
 
 
 def solve_triangular(
@@ -29,7 +25,7 @@ def solve_triangular(
     """Solves `A @ X = B`, or `X @ A = B`, of which one triangle is read."""
     if not left:
         options = {"upper": not upper, "unitriangular": unitriangular}
-        return _turned(solve_triangular(_turned(A), _turned(B), **options))
+        return turned(solve_triangular(turned(A), turned(B), **options))
     lead = np.broadcast_shapes(A.shape[:-2], B.shape[:-2])
     A, B = (fnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (A, B))
     return linalg.solve_triangular(A, B, lower=not upper, unit_diagonal=unitriangular)
@@ -37,8 +33,8 @@ def solve_triangular(
 
 def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Any:
     """Solves `A @ X = B` by the factor of A that `cholesky` returns."""
-    L = _turned(L) if upper else L
-    return solve_triangular(_turned(L), solve_triangular(L, B, upper=False), upper=True)
+    L = turned(L) if upper else L
+    return solve_triangular(turned(L), solve_triangular(L, B, upper=False), upper=True)
 
 
 def cholesky_inverse(L: Any, upper: bool = False) -> Any:
@@ -54,7 +50,8 @@ def _check(name: str, pivot: bool) -> None:
 def lu(A: Any, *, pivot: bool = True) -> Any:
     """Returns permutations, lower and upper factors of matrices."""
     _check("lu", pivot)
-    return _PLU(*linalg.lu(A))
+    order, lower, upper = linalg.lu(A)
+    return _PLU(fnp.astype(order, A.dtype), lower, upper)  # SciPy's is real
 
 
 def lu_factor(A: Any, *, pivot: bool = True) -> Any:
@@ -67,7 +64,7 @@ def lu_factor(A: Any, *, pivot: bool = True) -> Any:
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False) -> Any:
     """Solves `A @ X = B`, or `X @ A = B`, by what `lu_factor` returns."""
     if not left:
-        return _turned(lu_solve(LU, pivots, _turned(B), adjoint=not adjoint))
+        return turned(lu_solve(LU, pivots, turned(B), adjoint=not adjoint))
     lead = np.broadcast_shapes(LU.shape[:-2], B.shape[:-2])
     LU, B = (fnp.broadcast_to(x, (*lead, *x.shape[-2:])) for x in (LU, B))
     pivots = fnp.broadcast_to(pivots, (*lead, pivots.shape[-1]))
@@ -96,7 +93,9 @@ LINALG: dict[str, Callable[..., Any]] = {
     "matrix_exp": lambda A: linalg.expm(A),
     "multi_dot": lambda tensors: fnp.linalg.multi_dot(tensors),
     "solve_triangular": solve_triangular,
-    "vander": lambda x, N=None: x[..., None] ** fnp.arange(x.shape[-1] if N is None else N),
+    "vander": lambda x, N=None: (
+        (x := fnp.atleast_1d(x))[..., None] ** fnp.arange(x.shape[-1] if N is None else N)
+    ),
 }
 """Those of `torch.linalg`, by name."""
 

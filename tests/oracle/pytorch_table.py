@@ -16,7 +16,6 @@ import ftrans.numpy as fnp
 import ftrans.scipy.linalg as sl
 import ftrans.scipy.special as sp
 import ftrans.torch as ft
-from ftrans.func import vmap
 
 Function = Callable[..., Any]
 la, fft = fnp.linalg, fnp.fft
@@ -68,7 +67,9 @@ OF_TENSORS = named(
     split_with_sizes tensor_split unfold sum_to_size matrix_exp stack squeeze svd t take
     take_along_dim transpose
     unbind unflatten unsqueeze view_as_complex view_as_real vsplit
-    vstack logit nan_to_num
+    vstack logit nan_to_num block_diag cartesian_prod cdist combinations gradient rsub searchsorted
+    trapezoid trapz cholesky_solve cholesky_inverse igamma igammac
+    std_mean std_mean.unbiased:std_mean var_mean var_mean.unbiased:var_mean
     """,
 )
 SPECIAL = named(
@@ -78,13 +79,10 @@ SPECIAL = named(
     """,
     "special.",
 )
-OF_LINALG = named(
-    la,
-    """
-    det cond eig eigvals inv slogdet solve svdvals matrix_power multi_dot
-    """,
-    "linalg.",
-)
+OF_LINALG = {
+    **named(la, "det cond eig eigvals inv slogdet solve svdvals matrix_power", "linalg."),
+    **named(ft.linalg, "diagonal lu lu_factor multi_dot solve_triangular vander", "linalg."),
+}
 
 # -------------------------------------------------------------------------------------- reductions
 
@@ -117,15 +115,6 @@ def spread(function: Function) -> Function:
         keepdim = args[1] if len(args) > 1 else keepdim
         correction = (correction if correction is not None else 1) if unbiased is None else unbiased
         return function(x, axis=axes(x, dim), ddof=float(correction), keepdims=keepdim)
-
-    return of
-
-
-def with_mean(function: Function) -> Function:
-    def of(x: Any, dim: Any = None, *args: Any, keepdim: bool = False, **kw: Any) -> Any:
-        kept = args[1] if len(args) > 1 else keepdim
-        mean = fnp.mean(x, axis=None if isinstance(dim, bool) else axes(x, dim), keepdims=kept)
-        return spread(function)(x, dim, *args, keepdim=keepdim, **kw), mean
 
     return of
 
@@ -165,10 +154,6 @@ REDUCTIONS = {
     "std.unbiased": spread(fnp.std),
     "var": spread(fnp.var),
     "var.unbiased": spread(fnp.var),
-    "std_mean": with_mean(fnp.std),
-    "std_mean.unbiased": with_mean(fnp.std),
-    "var_mean": with_mean(fnp.var),
-    "var_mean.unbiased": with_mean(fnp.var),
     "cumsum": along(fnp.cumsum),
     "cumprod": along(fnp.cumprod),
     "kthvalue": lambda *args, **options: ft.kthvalue(*args, **options)[0],
@@ -187,11 +172,6 @@ REDUCTIONS = {
     "masked.var": masked(fnp.var),
     "masked.std": masked(fnp.std),
     "diff": lambda x, n=1, dim=-1, prepend=None, append=None: fnp.diff(x, n, dim, prepend, append),
-    "trapezoid": lambda y, x=None, *, dx=1.0, dim=-1: fnp.trapezoid(y, x, dx, dim),
-    "trapz": lambda y, x=None, *, dx=1.0, dim=-1: fnp.trapezoid(y, x, dx, dim),
-    "gradient": lambda x, *, spacing=1, dim=None, edge_order=1: _gradient(
-        x, spacing, dim, edge_order
-    ),
     "norm": lambda x, p="fro", dim=None, keepdim=False: _norm(x, p, dim, keepdim),
     "norm.fro": lambda x, p="fro", dim=None, keepdim=False: _norm(x, p, dim, keepdim),
     "norm.inf": lambda x, p="fro", dim=None, keepdim=False: _norm(x, p, dim, keepdim),
@@ -225,14 +205,6 @@ def _linalg_norm(x: Any, order: Any, dim: Any, keepdim: bool) -> Any:
     return la.norm(x, order, axis, keepdim)
 
 
-def _gradient(x: Any, spacing: Any, dim: Any, edge_order: int) -> Any:
-    spacing = 1 if spacing is None else spacing
-    dims = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
-    steps = list(spacing) if isinstance(spacing, (tuple, list)) else [spacing] * len(dims)
-    found = fnp.gradient(x, *steps, axis=dims, edge_order=edge_order)
-    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
-
-
 # ------------------------------------------------------------------------- arithmetic and products
 
 
@@ -243,7 +215,6 @@ def rounded(x: Any, y: Any, *, rounding_mode: Any = None) -> Any:
 PRODUCTS = {
     "add": lambda x, y, *, alpha=1: fnp.add(x, fnp.multiply(alpha, y) if alpha != 1 else y),
     "sub": lambda x, y, *, alpha=1: fnp.subtract(x, fnp.multiply(alpha, y) if alpha != 1 else y),
-    "rsub": lambda x, y, *, alpha=1: fnp.subtract(y, fnp.multiply(alpha, x) if alpha != 1 else x),
     "einsum": lambda xs, equation: fnp.einsum(equation, *xs),
     "where": lambda x, condition, y: fnp.where(condition, x, y),
     "__radd__": lambda x, y: y + x,
@@ -283,20 +254,10 @@ PRODUCTS = {
     "tensordot": lambda x, y, dims=2: fnp.tensordot(x, y, dims),
     "linalg.vecdot": lambda x, y, *, dim=-1: fnp.vecdot(x, y, axis=dim),
     "linalg.cross": lambda x, y, *, dim=-1: fnp.cross(x, y, axis=dim),
-    "cdist": lambda x, y, p=2.0, *_: fnp.vector_norm(
-        x[..., :, None, :] - y[..., None, :, :], axis=-1, ord=p
-    ),
-    "linalg.vander": lambda x, *, N=None: _powers(fnp.atleast_1d(x), N),
     **{f"polygamma.polygamma_n_{n}": lambda x, n: sp.polygamma(n, x) for n in range(5)},
     "special.polygamma.special_polygamma_n_0": lambda x, n: sp.polygamma(n, x),
     **{f"mvlgamma.mvlgamma_p_{p}": lambda x, p: sp.multigammaln(x, p) for p in (1, 3, 5)},
-    "igamma": sp.gammainc,
-    "igammac": sp.gammaincc,
 }
-
-
-def _powers(x: Any, n: int | None) -> Any:
-    return x[..., None] ** np.arange(x.shape[-1] if n is None else n)
 
 
 # ------------------------------------------------------------------------------------------ shapes
@@ -306,32 +267,16 @@ def sizes(args: Any) -> Any:
     return args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
 
 
-def _combinations(x: Any, r: int = 2, with_replacement: bool = False) -> Any:
-    import itertools
-
-    kind = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    places = np.array(list(kind(range(x.shape[0]), r)), np.int64).reshape(-1, r)
-    return x[places]
-
-
 SHAPES = {
     "T": lambda x: x.T,
     "H": lambda x: fnp.conj(x.T),
     "mT": fnp.matrix_transpose,
     "mH": lambda x: fnp.conj(fnp.matrix_transpose(x)),
     "__getitem__": lambda x, index: fnp.getitem(x, index),
-    "block_diag": lambda *xs: sl.block_diag(*xs),
     "broadcast_to": lambda x, size: fnp.broadcast_to(x, size),
-    "cartesian_prod": lambda *xs: (
-        xs[0]
-        if len(xs) == 1
-        else fnp.stack([g.reshape(-1) for g in fnp.meshgrid(*xs, indexing="ij")], 1)
-    ),
-    "combinations": _combinations,
     "constant_pad_nd": lambda x, pad, value=0.0: _padded(x, pad, value),
     "diag": lambda x, diagonal=0: fnp.diag(x, diagonal),
     "diagonal_copy": lambda x, offset=0, dim1=0, dim2=1: fnp.diagonal(x, offset, dim1, dim2),
-    "linalg.diagonal": lambda x, *, offset=0, dim1=-2, dim2=-1: fnp.diagonal(x, offset, dim1, dim2),
     "expand": lambda x, *size: (
         ft.as_tensor(x).expand(*size) if isinstance(x, np.ndarray) else x.expand(*size)
     ),
@@ -349,29 +294,7 @@ SHAPES = {
     "tril": lambda x, diagonal=0: fnp.tril(x, diagonal),
     "triu": lambda x, diagonal=0: fnp.triu(x, diagonal),
     "clone": lambda x, **_: fnp.copy(x),
-    "searchsorted": lambda seq, values, **options: _searchsorted(seq, values, **options),
 }
-
-
-def _searchsorted(
-    seq: Any,
-    values: Any,
-    *,
-    out_int32: Any = 0,
-    right: Any = None,
-    side: Any = None,
-    sorter: Any = None,
-) -> Any:
-    side = side or ("right" if right else "left")
-    if np.ndim(seq) == 1:
-        found = fnp.searchsorted(seq, values, side=side, sorter=sorter)
-    else:  # PyTorch's takes rows
-        sorter = np.broadcast_to(np.arange(seq.shape[-1]), seq.shape) if sorter is None else sorter
-        n = int(np.prod(seq.shape[:-1]))
-        rows = [x.reshape((n, x.shape[-1])) for x in (seq, values, sorter)]
-        found = vmap(lambda a, v, s: fnp.searchsorted(a, v, side=side, sorter=s))(*rows)
-        found = found.reshape(values.shape)
-    return fnp.astype(found, "int32" if out_int32 else "int64")
 
 
 def _padded(x: Any, pad: Any, value: float) -> Any:
@@ -386,35 +309,11 @@ def _padded(x: Any, pad: Any, value: float) -> Any:
 # ---------------------------------------------------------------------------------- linear algebra
 
 
-def _solve_triangular(
-    a: Any, b: Any, *, upper: bool, left: bool = True, unitriangular: bool = False
-) -> Any:
-    solve = functools.partial(sl.solve_triangular, unit_diagonal=unitriangular)
-    if left:
-        return _spread_over(solve, a, b, lower=not upper)
-    turned = fnp.matrix_transpose
-    return turned(_spread_over(solve, turned(a), turned(b), lower=upper))
-
-
 def _spread_over(solve: Function, a: Any, b: Any, **options: Any) -> Any:
     """Solves with both broadcast: SciPy's function takes batches that are the same."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a = fnp.broadcast_to(a, (*batch, *a.shape[-2:]))
     return solve(a, fnp.broadcast_to(b, (*batch, *b.shape[-2:])), **options)
-
-
-def _adjoint(x: Any) -> Any:
-    return fnp.conj(fnp.matrix_transpose(x))
-
-
-def _cholesky_solve(b: Any, factor: Any, upper: bool = False) -> Any:
-    factor = _adjoint(factor) if upper else factor
-    half = _spread_over(sl.solve_triangular, factor, b, lower=True)
-    return _spread_over(sl.solve_triangular, _adjoint(factor), half, lower=False)
-
-
-def _eye_like(x: Any) -> Any:
-    return np.eye(x.shape[-1], dtype=x.dtype)
 
 
 def _rank(
@@ -440,47 +339,27 @@ def _qr(x: Any, mode: str = "reduced") -> Any:
     return (np.zeros(0, x.dtype), found) if mode == "r" else found
 
 
-def _lu(x: Any, **_: Any) -> Any:
-    if x.ndim > 2:  # SciPy's takes one matrix
-        found = vmap(_lu)(x.reshape((-1, *x.shape[-2:])))
-        return tuple([fnp.reshape(y, (*x.shape[:-2], *y.shape[1:])) for y in found])
-    order, lower, upper = sl.lu(x)
-    return fnp.astype(order, x.dtype), lower, upper  # SciPy's permutation is real
-
-
-def _lu_factor(x: Any, **_: Any) -> Any:
-    factors, pivots = sl.lu_factor(x)
-    return factors, pivots + 1  # PyTorch counts rows from 1, as LAPACK does
-
-
 LINEAR_ALGEBRA = {
     "cholesky": lambda x, upper=False: la.cholesky(x, upper=upper),
     "linalg.cholesky": lambda x, *, upper=False: la.cholesky(x, upper=upper),
-    "cholesky_solve": _cholesky_solve,
-    "cholesky_inverse": lambda x, upper=False: _cholesky_solve(
-        fnp.broadcast_to(_eye_like(x), x.shape), fnp.triu(x) if upper else fnp.tril(x), upper
-    ),
     "linalg.eigh": lambda x, UPLO="L": la.eigh(x, UPLO),
     "linalg.eigvalsh": lambda x, UPLO="L": la.eigvalsh(x, UPLO),
     "linalg.qr": _qr,
     "linalg.svd": lambda x, full_matrices=True: la.svd(x, full_matrices=full_matrices),
-    "linalg.lstsq": lambda a, b, *, driver=None: la.pinv(a) @ b,
-    "linalg.lstsq.grad_oriented": lambda a, b, driver=None: la.pinv(a) @ b,
+    "linalg.lstsq": lambda a, b, *, driver=None: ft.linalg.lstsq(a, b).solution,
+    "linalg.lstsq.grad_oriented": lambda a, b, driver=None: ft.linalg.lstsq(a, b).solution,
     "linalg.pinv": lambda x, *args, hermitian=False, **options: _pinv(
         x, hermitian, *args, **options
     ),
     "linalg.pinv.hermitian": lambda x, *args, hermitian=False, **o: _pinv(x, hermitian, *args, **o),
     "linalg.pinv.singular": lambda a, b: la.pinv(a @ fnp.matrix_transpose(b)),
     "pinverse": lambda x, rcond=1e-15: la.pinv(x),
-    "linalg.solve_triangular": _solve_triangular,
     "triangular_solve": lambda b, a, upper=True, transpose=False, unitriangular=False: _spread_over(
         functools.partial(sl.solve_triangular, trans=int(transpose), unit_diagonal=unitriangular),
         a,
         b,
         lower=not upper,
     ),
-    "linalg.lu": _lu,
-    "linalg.lu_factor": _lu_factor,
     "linalg.tensorinv": lambda x, ind=2: la.tensorinv(x, ind),
     "linalg.tensorsolve": lambda a, b, dims=None: _tensorsolve(a, b, dims),
     "linalg.solve": lambda a, b, *, left=True: _solve(a, b, left),
@@ -491,7 +370,7 @@ LINEAR_ALGEBRA = {
 
 def _pinv(x: Any, hermitian: bool, *args: Any, **options: Any) -> Any:
     if hermitian:
-        x = 0.5 * (x + _adjoint(x))
+        x = 0.5 * (x + ft.adjoint(x))
     return la.pinv(x, hermitian=hermitian, rtol=options.get("rtol"))
 
 

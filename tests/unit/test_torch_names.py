@@ -350,3 +350,15 @@ def test_options_that_are_not_there_are_refused() -> None:
     for error, call in calls:
         with pytest.raises(error):
             call()
+
+
+def test_arguments_that_are_none_and_matrices_of_complex_numbers() -> None:
+    x = torch.tensor([1.0, 4.0, 9.0])
+    assert torch.gradient(x, spacing=None, dim=[0])[0].tolist() == [3.0, 4.0, 5.0]
+    for found in (torch.std_mean(x, correction=None)[0], x.std(correction=None)):
+        np.testing.assert_allclose(found, np.std([1.0, 4.0, 9.0], ddof=1), rtol=1e-6)
+    assert torch.linalg.vander(torch.tensor(2.0), N=3).tolist() == [[1.0, 2.0, 4.0]]
+    a = torch.tensor([[0.0, 1.0 + 1j], [2.0, 3.0]])
+    order, lower, upper = torch.linalg.lu(a)
+    assert order.dtype == a.dtype
+    np.testing.assert_allclose(order @ lower @ upper, a)
