@@ -235,10 +235,12 @@ class Rules:
         given, wanted = (self.outcome, inner) if pulls else (inner, self.outcome)
         source = Abstract(f"an argument of {name}")
         # what it may be computed from as well, so that its derivatives are missing too, and not
-        # zero: who knows what it would have closed over
+        # zero: who knows what it would have closed over. Not of what is pending on a tape, which
+        # is whatever happens to be, and would have the result require grad.
         used = [
             make_tracer(frame, ~i, t)
             for frame in state.stack
+            if frame is not state.tape
             for i, t in enumerate(frame.input_types)
             if t.is_inexact
         ]

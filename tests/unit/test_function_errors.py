@@ -668,6 +668,25 @@ def test_what_is_raised_is_the_error_itself() -> None:
         assert caught.value is error
 
 
+def test_a_rule_that_fails_takes_nothing_of_what_happens_to_be_pending() -> None:
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct
+
+    leaf = ftrans.tensor(X, requires_grad=True)
+    pending = leaf * 2
+    assert not Wrong.apply(ftrans.tensor(X)).requires_grad
+    loss = Wrong.apply(pending)
+    assert loss.requires_grad
+    with pytest.raises(RuleError, match="the gradient of x has the wrong shape"):
+        loss.backward()
+
+
 def test_what_was_running_when_a_rule_failed_is_let_go() -> None:
     def fail() -> None:
         raise RuntimeError("a rule fails")
