@@ -34,6 +34,7 @@ class OnTape(Exception):
         lower: puts values of the tape in the place of tensors that a user's function returns; None
             as `wrap`.
         ready: what `wrap` and `lower` are from then on.
+        of_array: makes the tensor of an array that nobody else will write to.
     """
 
     types: ClassVar[set[type]] = set()
@@ -42,6 +43,7 @@ class OnTape(Exception):
     wrap: ClassVar[Callable[[Any], Any] | None] = None
     lower: ClassVar[Callable[[Any], Any] | None] = None
     ready: ClassVar[tuple[Callable[[Any], Any], Callable[[Any], Any]]]
+    of_array: ClassVar[Callable[[Any], Any]]
 
     @classmethod
     def returned(cls, result: Any) -> Any:

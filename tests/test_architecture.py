@@ -56,15 +56,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5997,
-    "custom": 5627,
-    "external": 1174,
+    "autograd": 6000,
+    "custom": 5620,
+    "external": 1167,
     "func": 7540,
-    "interop": 2553,
+    "interop": 2567,
     "interpreters": 3782,
     "ir": 2633,
     "nn": 3162,
-    "numpy": 10410,
+    "numpy": 10449,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,

@@ -156,5 +156,5 @@ def _of_tensors(check: F) -> F:
 gradcheck = _of_tensors(verify.gradcheck)
 gradgradcheck = _of_tensors(verify.gradgradcheck)
 
-OnTape.call, OnTape.leap, OnTape.ready = again, leap, (wrap, lower)
+OnTape.call, OnTape.leap, OnTape.ready, OnTape.of_array = again, leap, (wrap, lower), of_array
 OnTape.types.add(Tensor)

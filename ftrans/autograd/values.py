@@ -13,7 +13,9 @@ from ftrans.errors import DTypeError, GraphError, UnsupportedError
 from ftrans.ir import ArrayType, Tracer
 from ftrans.ir.frame import Frame
 from ftrans.ir.program import Params
+from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
+from ftrans.numpy.views import in_rule
 from ftrans.primitives import convert_p
 from ftrans.pytree import mapped
 
@@ -69,9 +71,10 @@ def check_kept(args: Any, kwargs: Any) -> None:
 
 
 def check_outside(call: str, more: str) -> None:
-    """Raises a `GraphError` inside of a transform, which says more."""
+    """Raises a `GraphError` inside of a transform, which says more; rules are called later."""
     if state.stack:
-        raise GraphError(f"{call}: it cannot be called inside a transform{more}")
+        error = GraphError(f"{call}: it cannot be called inside a transform{more}")
+        raise Opaque(error) if in_rule() else error
 
 
 def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:

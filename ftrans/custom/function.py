@@ -45,7 +45,8 @@ class Function:
     What `forward` or `backward` compute with traced values, by functions of `ftrans.numpy` or
     NumPy's operators, is traced. A method that asks for plain arrays, by `np.asarray(x)`, is
     opaque: it is called on arrays that it must not write to; `forward` once, within `apply`, where
-    its arguments have values, and all else when the program is run.
+    its arguments have values, and all else when the program is run. So is a method that goes
+    backward itself, from `x.detach().requires_grad_()`: it is called on tensors.
 
     Attributes:
         generate_vmap_rule: is for the sake of code for PyTorch: batches are derived in any case.

@@ -10,7 +10,6 @@ import dis
 import functools
 import itertools
 import operator
-from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -25,6 +24,7 @@ from ftrans.func.memo import origin
 from ftrans.func.parallel import associative_scan
 from ftrans.func.proof import Refused
 from ftrans.func.proven import reader
+from ftrans.interop.closure import codes_in, names_in
 from ftrans.interop.function import copied_by
 from ftrans.numpy import linalg
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, settings_of_jax
@@ -74,11 +74,11 @@ class _Whole(Reader):
     def function(self, function: Any, is_method: bool = False) -> bool:
         base, _ = origin(function)  # options of transforms are constants
         if type(base) is FunctionType and copied_by(base) is None:
-            names = set(_names_in(base.__code__))
+            names = set(names_in(base.__code__))
             self._asked |= names
             if found := names & _OF_ARRAYS:
                 return self._refuse(f"{base.__qualname__} asks for {min(found)}")
-            if why := next(filter(None, map(_refused, _codes_in(base.__code__))), ""):
+            if why := next(filter(None, map(_refused, codes_in(base.__code__))), ""):
                 return self._refuse(f"{base.__qualname__} {why}")
         return super().function(base, is_method)
 
@@ -130,20 +130,6 @@ def _names_of(space: SimpleNamespace) -> tuple[str, ...]:
 
 def _called(space: Any) -> str:
     return getattr(space, "__name__", "a namespace")
-
-
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    """Yields a code and all inside of it."""
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _codes_in(const)
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    """Yields the names that a code asks of anything, as attributes or of what is global."""
-    for inner in _codes_in(code):
-        yield from inner.co_names
 
 
 @functools.lru_cache(maxsize=1024)

@@ -12,8 +12,9 @@ from typing import Any
 from ftrans.custom.reuse import Memory
 from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
+from ftrans.interop.closure import names_in
 from ftrans.ir import type_of
-from ftrans.numpy.named import asks
+from ftrans.numpy.named import asked
 from ftrans.numpy.views import shares
 from ftrans.pytree import Parts, has_hash
 
@@ -85,7 +86,7 @@ class Methods:
         backward: which may be called `vjp`.
         backward_name: how it is called.
         jvp: see `setup_context`.
-        by_names: whether `forward` speaks of tensors, see `numpy/named.py`.
+        by_names: what makes of arrays what `forward` asks for, see `numpy/named.py`.
         vmap: see `setup_context`.
         generate_vmap_rule: as in the class.
         boxed: whether `backward` takes one list.
@@ -108,7 +109,7 @@ class Methods:
         self.forward: Any = written[0]
         self.setup_context: Any = written[1]
         backward, vjp, self.jvp, self.vmap = written[2:]
-        self.by_names = any(map(asks, written[:2]))
+        self.by_names = asked(*written[:2])
         self.generate_vmap_rule, self.boxed = given[6:8]
         if self.forward is None:
             raise MissingRuleError(
@@ -306,6 +307,4 @@ def _names(function: Any, name: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _code_names(code: CodeType, name: str) -> bool:
-    return name in code.co_names or any(
-        _code_names(const, name) for const in code.co_consts if isinstance(const, CodeType)
-    )
+    return name in names_in(code)

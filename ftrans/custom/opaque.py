@@ -14,6 +14,7 @@ import numpy as np
 from ftrans.custom.context import FunctionCtx
 from ftrans.errors import RuleError
 from ftrans.external.callee import HostCallee
+from ftrans.numpy.named import has_graph
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
 
@@ -28,6 +29,8 @@ def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
     """
     kept = ctx.__state__
     for name, value in ctx.__dict__.items():
+        if has_graph(value) or is_array(value):
+            continue
         if hasattr(type(value), "requires_grad") and value.requires_grad is True:
             raise RuleError(
                 f"ctx.{name} belongs to the graph of another library, which does not outlive the "
@@ -35,15 +38,15 @@ def snapshot_of(ctx: FunctionCtx, statics: Collection[int] = ()) -> Parts:
                 f"  value: {type(value).__name__}\n"
                 f"  Save its array, x.detach().numpy(), and build the graph in backward."
             )
-    return Parts(
-        (kept.for_backward, kept.for_forward, dict(ctx.__dict__)),
-        lambda x: (
-            is_array(x)
-            or (isinstance(x, (float, complex)) and id(x) not in statics)
-            or (type(x) is np.ndarray and x.dtype.kind in "biufc")  # a subclass is more than that
-            or (hasattr(type(x), "__dlpack__") and not isinstance(x, np.ndarray))
-        ),
-    )
+
+    def is_value(x: Any) -> bool:
+        if isinstance(x, (float, complex)):
+            return id(x) not in statics
+        if isinstance(x, np.ndarray):  # a subclass is more than that
+            return is_array(x) or (type(x) is np.ndarray and x.dtype.kind in "biufc")
+        return not has_graph(x) and (is_array(x) or hasattr(type(x), "__dlpack__"))
+
+    return Parts((kept.for_backward, kept.for_forward, dict(ctx.__dict__)), is_value)
 
 
 def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:
@@ -53,11 +56,14 @@ def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:
     ctx.__dict__.update(attributes)
 
 
+_ASKS = "asks for plain arrays or goes backward itself"
+
+
 def missing_of(name: str) -> str:
     """Returns the error for what an opaque `forward` has computed, and nobody has a rule for."""
     return (
-        f"{name}: it is opaque, since it asks for plain arrays, and what it computed in between, "
-        f"or closes over, is differentiated.\n"
+        f"{name}: it is opaque, since it {_ASKS}, and what it\n  computed in between, or closes "
+        f"over, is differentiated.\n"
         f"  Return from forward what is saved, so that backward gets its cotangent; or write it "
         f"with ftrans.numpy."
     )
@@ -85,13 +91,12 @@ class RuleCallee(HostCallee):
         if method == "backward" and rule == "transpose":
             return (
                 f"{owner}: its jvp is asked for, and cannot be derived from backward, which is "
-                f"opaque: it asks for plain arrays.\n"
+                f"opaque: it {_ASKS}.\n"
                 f"  Write @staticmethod def jvp(ctx, *tangents); or backward with functions of "
                 f"ftrans.numpy, or\n  by calling another Function that has a backward of its own."
             )
         return (
-            f"{self.name}: it is opaque, since it asks for plain arrays, and is differentiated "
-            f"again.\n"
+            f"{self.name}: it is opaque, since it {_ASKS}, and is differentiated again.\n"
             f"  Write it with functions of ftrans.numpy, or let it call another Function that has "
             f"a backward of its own, in the place of {owner}.{method}'s NumPy."
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import RuleError
-from ftrans.interop.closure import content
+from ftrans.interop.closure import content, names_in
 from ftrans.interpreters.base import building, finish, replay
 from ftrans.ir import Program, Tracer, type_of
 from ftrans.primitives.rules.external import Callee, Same, external_p
@@ -42,17 +42,10 @@ def used_by(functions: Sequence[Any], deep: bool = False) -> Iterator[tuple[str,
         seen.add(id(current))
         code, space = current.__code__, current.__globals__
         cells = dict(zip(code.co_freevars, map(content, current.__closure__ or ()), strict=True))
-        names = _names(code) if deep else code.co_names
+        names = names_in(code) if deep else code.co_names
         shared = {name: space[name] for name in names if name in space}
         yield from {**cells, **shared}.items()
         pending += [*cells.values(), *(shared.values() if deep else ())]
-
-
-def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names(constant)
 
 
 def check_captures(name: str, function: Any) -> None:

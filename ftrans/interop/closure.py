@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Iterator
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,20 @@ def content(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return UNSET
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yields a code and all inside of it: of functions and loops that are written there."""
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from codes_in(const)
+
+
+def names_in(code: CodeType) -> Iterator[str]:
+    """Yields the names that a code asks of anything, as attributes or of what is global."""
+    for inner in codes_in(code):
+        yield from inner.co_names
 
 
 def arrays_of(function: Any) -> Iterator[np.ndarray]:

@@ -28,6 +28,7 @@ from ftrans.errors import (
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.ir.frame import settled
+from ftrans.ir.source import Opaque
 from ftrans.numpy import inplace, protocols
 from ftrans.numpy.advice import meant
 from ftrans.numpy.inplace import SIGNS, in_place_of
@@ -241,6 +242,7 @@ class _Members:
     imag = property(lambda self: fnp.imag(self), boundary(inplace.set_imag))
     at = property(lambda self: fnp.at(self))
     fill, partition, put, sort = inplace.fill, inplace.partition, inplace.put, inplace.sort
+    requires_grad = property(None, lambda self, value: self.requires_grad_(value))
     __array_ufunc__, __array_function__ = protocols.array_ufunc, protocols.array_function
     __array__, __array_namespace__ = protocols.array, protocols.array_namespace
     __dlpack__, __dlpack_device__ = protocols.dlpack, protocols.dlpack_device
@@ -312,16 +314,19 @@ class _Members:
             return method
         if name in _ASSIGNED or name == "itemset":
             hint = "\n  Write x[...] = value."
-        elif name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
-            hint = f"\n  Write {'x[...]' if name in _TWINS else 'x'} = x.{name[:-1]}(...)."
         elif name in _INSTEAD:
             hint = f"\n  Write {_INSTEAD[name]}."
+        elif name.endswith("_") and not name.startswith("_") and hasattr(type(self), name[:-1]):
+            hint = f"\n  Write {'x[...]' if name in _TWINS else 'x'} = x.{name[:-1]}(...)."
         elif not name.startswith("_") and hasattr(fnp, name):
             hint = f"\n  Write ftrans.numpy.{name}(x, ...)."
-        raise MissingAttributeError(
+        missing = MissingAttributeError(
             f"A traced value has no attribute {name!r}.\n"
             f"  x: {self.type} in {self.frame.name}{hint}"
         )
+        if name in ("backward", "requires_grad_") and protocols.in_rule():
+            raise Opaque(missing)  # called on tensors, it goes backward itself
+        raise missing
 
     def __hash__(self: Any) -> int:
         raise UnsupportedError(

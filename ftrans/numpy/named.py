@@ -1,7 +1,8 @@
 """Arrays with PyTorch's names, which opaque methods are given, and plain ones of what they return.
 
 A method that was found to be opaque by `x.cpu().numpy()` is called on arrays from then on, and asks
-those in the same words. What it returns may be tensors that it has made.
+those in the same words. What it returns may be tensors that it has made. One that goes backward
+itself, from `x.detach().requires_grad_()`, is given tensors.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.interop.closure import content
+from ftrans.interop.closure import content, names_in
 from ftrans.traceback import OnTape
+
+Give = Callable[[Any], Any]
 
 
 class NamedArray(np.ndarray):
@@ -50,6 +54,18 @@ def named(x: Any) -> Any:
     return x.view(NamedArray) if type(x) is np.ndarray else x
 
 
+def _tensor(x: Any) -> Any:
+    """Returns a tensor of a copy of an array; anything else as it is."""
+    if type(x) is np.ndarray:
+        return OnTape.of_array(x.copy())
+    return OnTape.of_array(x) if isinstance(x, jax.Array) else x
+
+
+def has_graph(x: Any) -> bool:
+    """Tells whether a value is a tensor that one may go backward from, or to."""
+    return type(x) in OnTape.types and x.requires_grad
+
+
 class Plain:
     """Makes plain arrays of named ones and of tensors, one of each; `pairs` are known already."""
 
@@ -66,31 +82,39 @@ class Plain:
 
     def all(self, values: Any) -> Any:
         """Returns a pytree of values so; the same one where that changes nothing."""
-        leaves = tree.tree_leaves(values)
-        if not any(isinstance(x, NamedArray) or type(x) in OnTape.types for x in leaves):
-            return values
-        return tree.tree_map(self, values)
+        return _changed(self, values)
 
     def within(self, *held: dict[str, Any]) -> None:
-        """Makes plain arrays of the values of dicts."""
+        """Makes plain arrays of the values of dicts, but for tensors that have a graph."""
         for attributes in held:
             for name, value in attributes.items():
-                attributes[name] = self.all(value)
+                attributes[name] = _changed(lambda x: x if has_graph(x) else self(x), value)
+
+
+def _changed(plain: Callable[[Any], Any], values: Any) -> Any:
+    leaves = tree.tree_leaves(values)
+    if not any(isinstance(x, NamedArray) or type(x) in OnTape.types for x in leaves):
+        return values
+    return tree.tree_map(plain, values)
 
 
 def called_by_names(
-    asks: bool, call: Callable[[Any], Any], arrays: Any, held: Iterable[dict[str, Any]]
+    give: Give | None, call: Callable[[Any], Any], arrays: Any, held: Iterable[dict[str, Any]]
 ) -> Any:
-    """Calls a function of a list of arrays, which gets these under PyTorch's names if it asks so.
+    """Calls a function of a list of arrays, which gets what it asks for in their place.
 
     What it returns, and leaves in dicts, are plain arrays then.
     """
-    if not asks:
+    if give is None:
         return call(arrays)
     arrays = list(arrays)
-    given = list(map(named, arrays))
+    given = list(map(give, arrays))
     plain = Plain(zip(given, arrays, strict=True))
-    output = plain.all(call(given))
+    output = call(given)
+    for x, array in zip(given, arrays, strict=True):
+        if type(x) in OnTape.types and x._version:
+            array[...] = x.numpy(force=True)
+    output = plain.all(output)
     plain.within(*held)
     return output
 
@@ -101,30 +125,39 @@ _NAMES = frozenset({
 })  # fmt: skip
 """What code asks arrays for, or makes tensors by, that was written for PyTorch."""
 
-_asked: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+_GRAPHS = frozenset({"backward", "requires_grad", "requires_grad_"})
+"""What code asks for that goes backward itself."""
+
+_asked: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
-def asks(function: Any, depth: int = 3) -> bool:
-    """Tells whether a function of a user's, or one that it calls, speaks of tensors.
+def asked(*functions: Any) -> Give | None:
+    """Returns what makes of arrays what functions of a user's, or those they call, ask for.
 
-    It looks at the names in their code alone, once for each: to give arrays other names takes time.
+    They may speak of tensors, by the names of their methods or of our modules, or of what requires
+    grad; None stands for plain arrays. It looks at the names in their code alone, once for each: to
+    give arrays other names takes time.
     """
+    return (None, named, _tensor)[max(map(_asks, functions))]
+
+
+def _asks(function: Any, depth: int = 3) -> int:
     code = getattr(function, "__code__", None)
     if code is None or not depth:
-        return False
+        return 0
     found = _asked.get(function)
     if found is None:
-        _asked[function] = False  # where it calls itself
-        space, names = function.__globals__, set(code.co_names)
+        _asked[function] = 0  # where it calls itself
+        space, names = function.__globals__, set(names_in(code))
         cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
         called = [space[name] for name in names if name in space]
         called += [x for x in (content(cell) for _, cell in cells) if x is not None]
-        found = not _NAMES.isdisjoint(names) or any(
-            getattr(x, "__name__", "").startswith(_MODULES)
-            if type(x) is ModuleType
-            else asks(x, depth - 1)
-            for x in called
-        )
+        found = 2 * (not _GRAPHS.isdisjoint(names)) or int(not _NAMES.isdisjoint(names))
+        for x in called:
+            if type(x) is ModuleType:
+                found = max(found, int(x.__name__.startswith(_MODULES)))
+            else:
+                found = max(found, _asks(x, depth - 1))
         _asked[function] = found
     return found
 
@@ -141,7 +174,8 @@ def asked_by_names(
         method: takes a context and arrays.
         held: from the context to the dicts in which it has arrays, or tuples of them.
     """
-    if not asks(method):
+    give = asked(method)
+    if give is None:
         return method
 
     @functools.wraps(method)
@@ -149,7 +183,7 @@ def asked_by_names(
         for attributes in held(ctx):
             for name, value in attributes.items():
                 is_tuple = type(value) is tuple
-                attributes[name] = tuple(map(named, value)) if is_tuple else named(value)
-        return Plain().all(method(ctx, *map(named, values)))
+                attributes[name] = tuple(map(give, value)) if is_tuple else give(value)
+        return Plain().all(method(ctx, *map(give, values)))
 
     return called

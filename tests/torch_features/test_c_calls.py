@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import ftrans.torch as torch
-from ftrans.errors import FtransError
 from ftrans.torch import func
 from tests.torch_suite.common import Identity, Product, Returned, Square, constant, leaf, same
 
@@ -297,14 +296,14 @@ class Reenter(Square):
 
 
 @pytest.mark.parametrize(
-    "function",
+    ("function", "slope"),
     [
-        InnerLeaf,
-        Reenter,
+        (InnerLeaf, 8.0),
+        (Reenter, 4.0),
     ],
 )
-def test_c35_reentrant_backward(function: Any) -> None:
-    """Declined: a rule is traced; the error says to write `func.grad`. Hooks may go backward."""
+def test_c35_reentrant_backward(function: Any, slope: float) -> None:
+    """Works. A rule that goes backward itself is called on tensors; hooks may go backward, too."""
 
     class ByTransform(Square):
         @staticmethod
@@ -324,8 +323,11 @@ def test_c35_reentrant_backward(function: Any) -> None:
         y.backward()
         assert not torch.is_grad_enabled()
     same(x.grad, 24.0)
-    with pytest.raises(FtransError, match=r"func\.grad"):
-        function.apply(x).backward()
+    x.grad, y = None, function.apply(x)
+    with torch.no_grad():
+        y.backward()
+        assert not torch.is_grad_enabled()
+    same(x.grad, slope)
 
 
 def test_c36_variable_function() -> None:
