@@ -63,13 +63,13 @@ CEILINGS = {
     "interop": 2567,
     "interpreters": 3782,
     "ir": 2633,
-    "nn": 3162,
-    "numpy": 10449,
+    "nn": 3163,
+    "numpy": 10456,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,
     "scipy": 820,
-    "torch": 895,
+    "torch": 897,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,7 +165,7 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
         raise ArgumentError(
             f"one_hot: of no integers none is the largest.{shown(tensor=x)}\n  Pass num_classes=n."
         )
-    num_classes = int(fnp.max(x)) + 1 if num_classes == -1 else num_classes
+    num_classes = operator.index(fnp.max(x) + 1 if num_classes == -1 else num_classes)
     require(x, _Below(num_classes))
     classes = iota_p(shape=(num_classes,), dtype=INT, axis=0)
     return cast(fnp.expand_dims(x, -1) == classes, np.int64)

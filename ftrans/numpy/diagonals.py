@@ -6,7 +6,7 @@ from typing import Any
 
 from ftrans.errors import ShapeError
 from ftrans.ir import type_of
-from ftrans.numpy.axes import flattened
+from ftrans.numpy.axes import broadcast_to, flattened
 from ftrans.numpy.creation import canonical_shape, counted, made
 from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, is_array
 from ftrans.numpy.rearrangement import diagonal
@@ -18,6 +18,7 @@ __all__ = ["diag", "diagflat", "eye", "identity", "tri", "tril", "triu"]
 def _below(shape: tuple[int, ...], k: int, compare: Any = ge_p) -> Any:
     """Compares the row plus k with the column, over the last two axes."""
     row, column = (counted(shape, axis) for axis in (len(shape) - 2, len(shape) - 1))
+    k = broadcast_to(cast(k, "int32"), shape) if is_array(k) else k
     return compare(add_p(row, k), column)
 
 

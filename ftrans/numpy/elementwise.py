@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -362,6 +363,7 @@ def round(a: Any, decimals: int = 0, **options: Any) -> Any:
     """
     if options:
         read_options("round", options)
+    decimals = operator.index(decimals)
     if not type_of(as_array(a)).is_inexact:
         return copied(as_array(a)) if decimals >= 0 else _round_whole(as_array(a), 10**-decimals)
     if decimals == 0:

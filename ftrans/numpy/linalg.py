@@ -179,6 +179,8 @@ def _vector_norm(x: Any, axes: tuple[int, ...], order: Any) -> Any:
     dtype = type_of(x).dtype
     if is_half(dtype):  # as PyTorch has it: squares overflow, and vanish
         return p.convert_p(_vector_norm(cast(x, "float32"), axes, order), dtype=dtype)
+    if hasattr(order, "dtype"):
+        order = concrete(order, "norm() with its order").item()
     if order == 2:
         return root(p.sum_p(squares(x), axes=axes))
     size = p.abs_p(x)

@@ -8,6 +8,7 @@ tables of `autograd` to tensors.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -75,6 +76,7 @@ def _in_order(x: Any, axis: int, keepdims: bool, number: Any) -> Any:
 def kthvalue(self: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """Returns the k-th smallest elements along a dimension, counted from 1, and where they are."""
     size = self.shape[canonical_axis("kthvalue", dim, self.ndim)] if self.ndim else 1
+    k = operator.index(k)
     if not 1 <= k <= size:
         raise ArgumentError(
             f"kthvalue: there is no such element.\n  k: {k}\n  It is one of 1 ... {size}."

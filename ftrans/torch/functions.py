@@ -89,12 +89,12 @@ def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None) -> Any
 
 def linspace(start: Any, end: Any, steps: int, dtype: Any = None) -> Any:
     """Returns evenly spaced numbers, of which the last is the end."""
-    return fnp.linspace(start, end, steps, dtype=dtype)
+    return fnp.linspace(start, end, steps, dtype=_float(dtype, start, end))
 
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = None) -> Any:
     """Returns the powers of a base with evenly spaced exponents."""
-    return fnp.logspace(start, end, steps, base=base, dtype=dtype)
+    return fnp.logspace(start, end, steps, base=base, dtype=_float(dtype, start, end))
 
 
 def scalar_tensor(s: Any, dtype: Any = None) -> Any:
@@ -171,8 +171,10 @@ def _rng(generator: Generator | None) -> Any:
     return (generator or default_generator).rng
 
 
-def _float(dtype: Any) -> Any:
-    return config.default_dtype if dtype is None else dtype
+def _float(dtype: Any, *ends: Any) -> Any:
+    """Returns a dtype, or else the default one of floats; a complex one where an end is complex."""
+    kinds = [np.complex64 for x in ends if np.iscomplexobj(x)]
+    return np.result_type(config.default_dtype, *kinds) if dtype is None else dtype
 
 
 @_sized

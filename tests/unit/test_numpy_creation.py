@@ -272,6 +272,17 @@ def test_dtypes() -> None:
     assert (fnp.shape([[1, 2]]), fnp.ndim(3), fnp.size(np.ones((2, 3)), 1)) == ((1, 2), 0, 3)
 
 
+@pytest.mark.parametrize("name", ["tril", "triu", "tri", "eye"])
+def test_the_number_of_a_diagonal_may_be_traced(name: str) -> None:
+    args = (np.arange(9.0).reshape(3, 3),) if name in ("tril", "triu") else (3, 3)
+    expected = [getattr(np, name)(*args, k) for k in (-1, 0, 2)]
+    of = lambda k: getattr(fnp, name)(*args, k)  # noqa: E731
+    for k, matrix in zip((-1, 0, 2), expected, strict=True):
+        assert_close(of(np.int64(k)), matrix)
+        assert_close(ftrans.jit(of)(k), matrix)
+    assert_close(func.vmap(of)(np.array([-1, 0, 2])), np.stack(expected))
+
+
 def test_errors() -> None:
     with pytest.raises(ShapeError, match="full: a size is negative"):
         fnp.zeros((2, -1))

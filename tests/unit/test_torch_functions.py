@@ -147,6 +147,19 @@ def test_medians_are_the_lower_ones() -> None:
     assert_close(with_nan.nanmedian(1).values, [0, np.nan])
 
 
+def test_numbers_that_are_tensors_count_as_numbers() -> None:
+    x, one = torch.tensor(A), torch.tensor(1)
+    assert_close(x.tril(one), np.tril(A, 1))
+    assert_close(x.triu(one), np.triu(A, 1))
+    assert_close(x.kthvalue(one)[0], A.min(1))
+    assert_close(x.norm(one), np.abs(A).sum())
+    assert x.round(decimals=one).dtype == A.dtype
+    assert torch.nn.functional.one_hot(one, one + 1).tolist() == [0, 1]
+    for end in (2, one, torch.tensor(2.0, dtype=torch.float64)):
+        assert torch.linspace(0, end, 3).dtype == torch.logspace(end, 0, 3).dtype == np.float32
+    assert torch.linspace(0, 1j, 3).dtype == np.complex64
+
+
 def test_what_is_chosen_by_order() -> None:
     x = torch.tensor(NAN)
     values, indices = torch.tensor([1, 3, 3, 2]).cummax(0)
