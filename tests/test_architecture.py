@@ -56,12 +56,12 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6000,
+    "autograd": 5997,
     "custom": 5620,
     "external": 1167,
     "func": 7540,
     "interop": 2567,
-    "interpreters": 3782,
+    "interpreters": 3783,
     "ir": 2633,
     "nn": 3163,
     "numpy": 10456,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
-from ftrans.interpreters import Linearized, linearize_marked
-from ftrans.interpreters.dependence import behind, depends, leaning, linked, requiring, saving
+from ftrans.interpreters import Linearized
+from ftrans.interpreters.dependence import behind, depends, leaning, linearized, linked, saving
 from ftrans.ir import Program, type_of
 from ftrans.runtime import run
 
@@ -132,9 +132,7 @@ class Segment:
         return found
 
     def _linearized(self) -> Linearized:
-        flags = requiring(self.program, self.active)
-        marks = tuple([i for i, flag in enumerate(flags) if flag])
-        self.split = found = linearize_marked(self.program, self.active, marks)
+        self.split = found = linearized(self.program, self.active)
         return found
 
     def spend(self, call: Any) -> None:
@@ -197,8 +195,7 @@ def passing(values: Sequence[Any], targets: Sequence[Any]) -> Segment:
     types = [type_of(value) for value in values]
     program = Program.make(types, [], range(len(types)), name="passing")
     active = tuple([target is not None for target in targets])
-    marks = tuple([i for i, is_active in enumerate(active) if is_active])
-    return Segment(linearize_marked(program, active, marks), [], targets, program, values)
+    return Segment(linearized(program, active), [], targets, program, values)
 
 
 def trimmed(

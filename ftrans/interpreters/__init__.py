@@ -2,7 +2,6 @@
 
 from ftrans.interpreters.backward import (
     kept,
-    linearize_marked,
     pruned,
     pullback_anew,
     pulled,
@@ -45,7 +44,6 @@ __all__ = [
     "linear_pullback",
     "linear_rule",
     "linearize",
-    "linearize_marked",
     "place_outputs",
     "pruned",
     "pull_back",

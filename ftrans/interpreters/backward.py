@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ftrans.interpreters.base import building, excerpt, finish, memoised, replay, simplify, walk
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
-from ftrans.interpreters.jvp import Linearized, linearize, split
+from ftrans.interpreters.jvp import linearize, split
 from ftrans.ir import Equation, Params, Program, bind
 from ftrans.primitives import mark_p
 from ftrans.primitives.control.common import Mask, pick, present
@@ -76,11 +76,6 @@ def pruned(program: Program) -> tuple[Program, Numbers]:
     if len(inputs) == len(program.inputs):
         return program, inputs
     return excerpt(program, inputs, reversed(kept), program.outputs), inputs
-
-
-def linearize_marked(program: Program, active: Mask, positions: Numbers) -> Linearized:
-    """Is `linearize`, with marks on the outputs at these positions in the linear program."""
-    return linearize(marked(program, positions), active)
 
 
 def exposed(linear: Program, count: int, cut: Numbers) -> Program:

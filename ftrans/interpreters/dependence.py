@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ftrans.interpreters.backward import pruned
+from ftrans.interpreters.backward import marked, pruned
 from ftrans.interpreters.base import excerpt, memoised
+from ftrans.interpreters.jvp import Linearized, linearize
 from ftrans.ir import Equation, Literal, Program
 from ftrans.ir.steps import Step
 from ftrans.primitives import no_grad_p
@@ -111,6 +112,13 @@ def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
         if not found.isdisjoint(differentiated(equation)):
             found.update(pick(numbers, moving(equation)))
     return frozenset(found)
+
+
+@memoised
+def linearized(program: Program, active: tuple[bool, ...]) -> Linearized:
+    """Is `linearize`, with marks on the outputs that require grad in the linear program."""
+    marks = tuple([i for i, flag in enumerate(requiring(program, active)) if flag])
+    return linearize(marked(program, marks), active)
 
 
 @memoised
