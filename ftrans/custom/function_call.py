@@ -411,6 +411,7 @@ class Call(Author):
                 return found
             except Opaque:
                 self.form.opaque.add(method)
+                raise  # it is called once more, as what it is
         return rule.later(self.ctx.__copied__(rule.which), given, self._needs_of(method))
 
     def batch(self, around: Asks, values: Sequence[Any]) -> Any:

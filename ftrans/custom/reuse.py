@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from ftrans.config import config
 from ftrans.errors import CheckError
-from ftrans.ir import Params, Tracer
+from ftrans.ir import Params, Program, Tracer
 from ftrans.ir.location import user_place
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
 from ftrans.numpy.composite import add_argument
+from ftrans.primitives import missing_p
 from ftrans.pytree import Parts
 from ftrans.runtime.cache import on_clear
 
@@ -213,12 +214,18 @@ def facts(params: Params | None, weak: list[bool], kept: dict[str, Any]) -> dict
     spec = params["spec"]
     return {
         "what it captures": "nothing",
-        **{what: params[what] for what in params if what != "spec"},
+        **{what: _fact(params[what]) for what in params if what != "spec"},
         "how its parts belong together": spec._replace(batch=None),
         "its rule for batches": getattr(spec.batch, "unguarded", spec.batch),
         "which results are Python numbers": weak,
         "what it leaves": {k: v.key if isinstance(v, Parts) else v for k, v in kept.items()},
     }
+
+
+def _fact(part: Any) -> Any:
+    """Returns what is compared of a part: the text of what raises, as no two errors are equal."""
+    raises = isinstance(part, Program) and any(e.primitive is missing_p for e in part.equations)
+    return str(part) if raises else part
 
 
 def _differs(name: str, guards: Any, what: str, before: Any, now: Any) -> CheckError:

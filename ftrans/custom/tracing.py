@@ -19,6 +19,7 @@ from ftrans.custom.reuse import Memory
 from ftrans.func.staging import rule_frame
 from ftrans.ir import Abstract, ArrayType, Program, make_tracer, type_of
 from ftrans.ir.program import Equation
+from ftrans.ir.source import Opaque
 from ftrans.ir.stack import Asks, state
 from ftrans.numpy.promotion import as_array
 from ftrans.primitives import missing_p
@@ -161,9 +162,15 @@ class Rules:
         return rules, patterns
 
     def _tried(self, method: str, trace: Callable[..., TracedRule], *given: Any) -> TracedRule:
-        """Traces a rule; what it raises is raised where its result is needed: maybe nowhere."""
+        """Traces a rule; what it raises is raised where its result is needed: maybe nowhere.
+
+        Where it is found to be opaque, what it had recorded until then is no part of it.
+        """
         try:
-            return trace(*given)
+            try:
+                return trace(*given)
+            except Opaque:
+                return trace(*given)
         except Exception as error:
             return self._failed(method, error)
 

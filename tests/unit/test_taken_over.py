@@ -613,3 +613,39 @@ def test_forgetting_makes_no_difference() -> None:
     for _ in range(WARM):
         assert_close(gradient(_Cube.apply), 3 * X**2)
         ftrans.cache_clear()
+
+
+def test_a_rule_that_is_found_to_be_opaque_on_the_way_is_checked(monkeypatch: Any) -> None:
+    monkeypatch.setattr(ftrans.config, "check", True)
+
+    class Late(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.x = x
+            return x**3
+
+        @staticmethod
+        def backward(ctx, ct):
+            slope = 3 * ctx.x**2
+            return np.asarray(slope) * np.asarray(ct)
+
+    for _ in range(WARM):
+        assert_close(gradient(Late.apply), 3 * X**2)
+
+
+def test_a_rule_that_raises_is_checked(monkeypatch: Any) -> None:
+    monkeypatch.setattr(ftrans.config, "check", True)
+
+    class Raises(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x**3
+
+        @staticmethod
+        def backward(ctx, ct):
+            raise ValueError("not now")
+
+    for _ in range(WARM):
+        y = Raises.apply(ftrans.tensor(X, requires_grad=True)).sum()
+        with pytest.raises(ValueError, match="not now"):
+            y.backward()
