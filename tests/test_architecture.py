@@ -56,13 +56,13 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5997,
+    "autograd": 5999,
     "custom": 5635,
     "external": 1167,
     "func": 7540,
     "interop": 2567,
     "interpreters": 3783,
-    "ir": 2633,
+    "ir": 2702,
     "nn": 3163,
     "numpy": 10456,
     "primitives": 9954,

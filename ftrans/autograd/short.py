@@ -21,6 +21,7 @@ from ftrans.ir import make_tracer
 from ftrans.ir.leap import maker_of, results_of
 from ftrans.ir.location import passed_over, user_frame
 from ftrans.ir.stack import state
+from ftrans.ir.varying import varied
 from ftrans.numpy.composite import add_argument
 from ftrans.numpy.methods import named
 from ftrans.numpy.promotion import is_array, is_scalar
@@ -193,7 +194,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                 key = (primitive, None, id(user.f_code), user.f_lasti, *pair)
                 child = tape.step.child
                 if child is None or child.key != key:
-                    child = tape.step.find(key)
+                    child = tape.step.find(key) or varied(tape, key)
                 if child is not None and tape.visits is None:
                     tape.step = child
                     tape.steps.append(child)

@@ -24,6 +24,7 @@ from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
 from ftrans.ir.steps import Root, Step
 from ftrans.ir.types import ArrayType, Literal
+from ftrans.ir.varying import learn_varied, varied, with_inputs
 
 _roots: dict[Any, Root] = {}
 _count = 0
@@ -133,7 +134,7 @@ class Trail(Frame):
         step = self.step
         child = step.child
         if child is None or child.key != key:
-            child = step.find(key) or self._below(user, key)
+            child = step.find(key) or self._below(user, key) or varied(self, key)
         if child is None or self.visits is not None:
             codes = key[4:]
             operands = [
@@ -185,7 +186,7 @@ class Trail(Frame):
         if params and primitive.is_higher_order:
             # programs are equal whatever their names and locations; those matter here
             key += params.program_ids
-        child = self.step.find(key)
+        child = self.step.find(key) or varied(self, key)
         if child is None:
             location = None if code is None else location_of(code, offset)
             child = self._step(key, primitive, codes, params, location)
@@ -292,56 +293,36 @@ class Trail(Frame):
         visits, place = self.visits, step.key[:1] + step.key[2:4]
         visits[place] = visits.get(place, 0) + 1  # type: ignore[index, union-attr]
 
+    def visited(self, place: Any) -> int:
+        """Returns how often a place was visited, a primitive in the user's code; counts on."""
+        if self.visits is None:
+            self.visits = {}
+            for step in self.steps:
+                self._visit(step)
+        return self.visits.get(place, 0)
+
     def _step(
         self, key: Any, primitive: Any, codes: list[Any], params: Params, location: Location | None
     ) -> Step:
         """Returns a new step for an equation; or for the one that takes literals as inputs."""
-        operands = tuple(codes)
-        results = primitive.infer_types(tuple([self.type(c) for c in operands]), params)
-        if Literal in map(type, operands) and _takes_inputs(primitive):
-            varying = self._varying(key, operands)
-            if varying:
-                shape = results[0].shape
-                for position in varying:
-                    codes[position] = self._as_input(operands[position], primitive, shape)
-                operands = tuple(codes)
-                key = (*key[:4], *codes)
-                found = self.step.find(key)
-                if found is not None:
-                    return found
-        equation = Equation(primitive, operands, params, results)
-        step = _grow(self.step, Step(key, equation, location, self.step.stop + len(results)))
-        if params and step.holds_functions:
-            self.step.forget_functions()
+        results = primitive.infer_types(tuple([self.type(c) for c in codes]), params)
+        start, count, operands = self.step, len(self.steps), None
+        if Literal in map(type, codes):
+            operands = with_inputs(self, primitive, key, codes, results[0].shape)
+        if operands is None:
+            return self._new(key, Equation(primitive, tuple(codes), params, results), location)
+        closed = (*key[:4], *operands)
+        equation = Equation(primitive, tuple(operands), params, results)
+        step = self.step.find(closed) or self._new(closed, equation, location)
+        learn_varied(self, start, key, self.steps[count:], step)
         return step
 
-    def _varying(self, key: Any, operands: tuple[Any, ...]) -> list[int]:
-        """Returns which operands are literals whose place brings other values in other traces."""
-        root = self.root
-        place = key[:1] + key[2:4]
-        positions = [i for i, c in enumerate(operands) if type(c) is Literal]
-        if place not in root.varying:
-            if self.visits is None:
-                self.visits = {}
-                for step in self.steps:
-                    self._visit(step)
-            visit = (*place, self.visits.get(place, 0))
-            found = tuple([(i, operands[i]) for i in positions])
-            seen = root.literals.setdefault(visit, found)
-            changed = {i for (i, a), (j, b) in zip(seen, found, strict=False) if i == j and a != b}
-            if not changed:
-                return []
-            root.varying.setdefault(place, set()).update(changed)
-        return [i for i in positions if i in root.varying[place]]
-
-    def _as_input(self, literal: Literal, primitive: Any, shape: tuple[int, ...]) -> int:
-        """Returns the code of an input that has the value of a literal, in a shape."""
-        array = literal.array.copy()  # of its own: two scalars that are equal now may differ later
-        scalar = self.input(ArrayType((), array.dtype), array)
-        self.captured[id(array)] = scalar
-        if shape and "broadcast" not in primitive.tags:
-            return above.broadcast(scalar, shape).index
-        return scalar.index
+    def _new(self, key: Any, equation: Equation, location: Location | None) -> Step:
+        stop = self.step.stop + len(equation.types)
+        step = _grow(self.step, Step(key, equation, location, stop))
+        if equation.params and step.holds_functions:
+            self.step.forget_functions()
+        return step
 
     def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:
         """Returns the finished program and the values that it captured, as `Frame.close` does."""
@@ -432,9 +413,3 @@ class Trail(Frame):
 
 _stop = attrgetter("stop")
 _NO_END: tuple[None, dict[int, None]] = None, {}
-
-
-def _takes_inputs(primitive: Any) -> bool:
-    """Tells whether a literal operand may become an input; an exponent stays what it is."""
-    tags = primitive.tags
-    return "broadcast" in tags or ("elementwise" in tags and "exponent" not in tags)

@@ -6,6 +6,7 @@ A count that falls is lowered here; one that rises has to be worth it.
 from __future__ import annotations
 
 import gc
+import itertools
 import sys
 from collections.abc import Callable
 from time import thread_time
@@ -131,6 +132,14 @@ def of_tensor(operation: Callable[[Any], Any]) -> list[str]:
 def test_a_warm_operation_on_a_tensor(operation: Callable[[Any], Any], most: int) -> None:
     calls = of_tensor(operation)
     assert 1 < len(calls) <= most, calls
+
+
+@pytest.mark.parametrize("of", [of_operation, of_tensor])
+def test_a_number_that_is_another_each_time(of: Callable[..., list[str]]) -> None:
+    """It is an input, which comes before the operation, and is broadcast for it."""
+    rates = itertools.count(0.5)
+    calls = of(lambda x: x * next(rates))
+    assert 1 < len(calls) <= 22, calls
 
 
 def test_a_warm_gradient() -> None:
