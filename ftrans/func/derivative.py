@@ -10,6 +10,7 @@ import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, DTypeError, StructureError
 from ftrans.func.arguments import Arguments, match_cotangents, match_tangents
+from ftrans.func.proven import proven
 from ftrans.func.residuals import Residuals, kept
 from ftrans.func.staging import (
     Staged,
@@ -130,6 +131,22 @@ def jvp(
                 f"{name}: {what} must be a tuple with one entry per argument.\n"
                 f"  {what}: {describe(given)}\n  Write {what}=({what.rstrip('s')},)."
             )
+
+    @proven(name, func, "jvp", strict, has_aux)
+    def along(primals: Any, tangents: Any) -> Any:
+        return _push_forward(name, func, primals, tangents, strict, has_aux)
+
+    return along(primals, tangents)
+
+
+def _push_forward(
+    name: str,
+    func: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    strict: bool,
+    has_aux: bool,
+) -> Any:
     arguments = Arguments(name, func, primals, None, integers=True)
     inputs = known_inputs(arguments.values)
     types = [t for t, _, _ in inputs]

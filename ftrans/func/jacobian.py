@@ -382,9 +382,15 @@ def hvp(func: Callable[..., Any], inputs: Any, v: Any) -> tuple[Any, Any]:
         >>> product
         array([ 6., 12.])
     """
-    gradient, primals, vectors = _gradient(f"hvp({name_of(func)})", func, inputs, v)
-    _, product, value = jvp(gradient, primals, vectors, has_aux=True)
-    return value, product if primals is inputs else product[0]
+    name = f"hvp({name_of(func)})"
+
+    @proven(name, func, "hvp")
+    def along(inputs: Any, v: Any) -> tuple[Any, Any]:
+        gradient, primals, vectors = _gradient(name, func, inputs, v)
+        _, product, value = jvp(gradient, primals, vectors, has_aux=True)
+        return value, product if primals is inputs else product[0]
+
+    return along(inputs, v)
 
 
 @boundary

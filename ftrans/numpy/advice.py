@@ -87,7 +87,7 @@ def meant(default: str) -> tuple[str, str]:
         advice = _KNOWN
     elif last in fnp.__all__ and (literal or last not in _CONVERSIONS):
         advice = f"  Write ftrans.numpy.{last}(...), with the same arguments."
-    elif hasattr(np.random.Generator, last):
+    elif isinstance(node.func, ast.Attribute) and hasattr(np.random.Generator, last):
         advice = _RANDOM
     elif last in _CONVERSIONS or frame is inner:
         advice = _CONSTANT

@@ -384,6 +384,14 @@ def test_plain_arrays_are_refused_where_they_would_cut_a_gradient() -> None:
             probe(convert)
 
 
+def test_a_function_of_the_name_of_a_distribution_is_no_generator() -> None:
+    def mean(f: Any, x: Any) -> Any:  # there is a distribution named f
+        return f([x[0], x[1]])
+
+    with pytest.raises(TracedArrayError, match=r"^f\(\) of a traced value(.|\n)*values\)"):
+        func.grad(lambda x: mean(np.mean, x))(V)
+
+
 def test_plain_arrays_of_what_has_no_gradient() -> None:
     def f(x: Any) -> Any:
         scale = np.asarray(x.detach()).max() + np.asarray((x.detach() * 2).sum())

@@ -123,6 +123,12 @@ PROVEN = {
     "jax": (func.grad(wave), lambda i: (jnp.asarray(X) * i,)),
     "hessian": (func.hessian(wave), lambda i: (X * i,)),
     "jacrev": (func.jacrev(helper), lambda i: (X * i,)),
+    "jvp": (lambda x, t: func.jvp(helper, (x,), (t,)), lambda i: (X * i, X + i)),
+    "jvp, zeros and aux": (
+        lambda x, n: func.jvp(lambda x, n: (x * n, n), (x, n), (x, None), has_aux=True),
+        lambda i: (X * i, 3),
+    ),
+    "hvp": (lambda x, t: func.hvp(wave, (x,), (t,)), lambda i: (X * i, X + i)),
     "vmap": (func.vmap(func.grad(wave)), lambda i: (np.full((3, 8), i, "f4"),)),
     "one number": (func.grad(func.grad(lambda x: x**3)), lambda i: (2.0,)),
     "another argument": (
