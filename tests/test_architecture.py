@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6000,
+    "autograd": 5981,
     "custom": 5620,
     "external": 1167,
     "func": 7540,
@@ -64,12 +64,12 @@ CEILINGS = {
     "interpreters": 3782,
     "ir": 2633,
     "nn": 3162,
-    "numpy": 10449,
+    "numpy": 10500,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,
     "scipy": 820,
-    "torch": 895,
+    "torch": 896,
     "verify": 3233,
 }
 """How many lines a package may have."""
