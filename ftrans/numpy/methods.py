@@ -196,7 +196,8 @@ _INSTEAD = {
     "register_post_accumulate_grad_hook": "func.grad(f)(x), and call what is to follow",
     "retain_grad": "func.vjp of the part behind it, which gives its gradient",
     "retains_grad": "func.vjp of the part behind it, which gives its gradient",
-    "requires_grad": "func.grad(f, argnums=...): all that is chosen there is differentiated",
+    "requires_grad": "func.grad(f, argnums=...): all that is chosen there is differentiated; or "
+    "ctx.needs_input_grad, in the methods of a Function",
     "requires_grad_": "func.grad(f, argnums=...): all that is chosen there is differentiated",
     "select": "x[:, i], with as many colons as the axis has others in front",
     "type_as": "x.astype(other.dtype)",
