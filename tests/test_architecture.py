@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5999,
+    "autograd": 5980,
     "custom": 5635,
     "external": 1167,
     "func": 7563,
@@ -64,12 +64,12 @@ CEILINGS = {
     "interpreters": 3783,
     "ir": 2702,
     "nn": 3163,
-    "numpy": 10456,
+    "numpy": 10508,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,
     "scipy": 820,
-    "torch": 897,
+    "torch": 898,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -27,9 +27,8 @@ from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
 from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, named
-from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
 from ftrans.numpy.numbers import whole
-from ftrans.numpy.torch_functions import TWINNED, UNTWINNED
+from ftrans.numpy.torch_functions import ELEMENTWISE, OTHERS
 from ftrans.numpy.torch_methods import (
     Functions,
     Views,
@@ -43,25 +42,6 @@ from ftrans.runtime.device import Device, placed
 from ftrans.traceback import boundary, shorten
 
 Function = Callable[..., Any]
-
-# methods with twins that write in place; the function stands behind a colon
-ELEMENTWISE = f"""{_OF_VALUES}
-    conj_physical:conjugate tril triu cumsum cumprod heaviside sinc sgn:sign fix:trunc
-    greater greater_equal less less_equal not_equal logaddexp2 nextafter i0 gcd lcm
-    addcmul addcdiv lerp masked_fill {" ".join(TWINNED)}
-"""
-
-# methods without a twin
-OTHERS = f"""
-    conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
-    equal:array_equal signbit
-    matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
-    sum prod mean amax amin any all argmax argmin ptp count_nonzero
-    nansum nanmean logcumsumexp logsumexp softmax log_softmax
-    diff flip roll nonzero argwhere take_along_axis searchsorted tile clone:copy
-    fliplr flipud rot90 kron vdot isreal corrcoef
-    det inverse:inv slogdet cholesky pinverse:pinv matrix_power {" ".join(UNTWINNED)}
-"""
 
 _TWO = frozenset({"mul", "multiply", "div", "divide", "true_divide"})
 """Methods of two tensors that are one primitive each."""
@@ -153,6 +133,7 @@ _INSTEAD = {
     "resize": "Write x.data = ftrans.numpy.resize(x, shape)",
     "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
     "set_": "Write x.data = value",
+    "type": "Write x.to(dtype), or x.dtype",
     "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
     "logarithm of the probability of x",
 }

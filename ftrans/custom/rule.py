@@ -20,7 +20,7 @@ from ftrans.numpy.named import asked_by_names
 from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array, is_scalar, is_weak
 from ftrans.primitives import external_p, reshape_p, sum_p
 from ftrans.primitives.axes import zeros
-from ftrans.pytree import Parts, describe
+from ftrans.pytree import Parts, describe, mapped
 from ftrans.runtime.cache import Remembered
 
 _callees = Remembered(128)
@@ -154,7 +154,7 @@ class Rule(NamedTuple):
         # nothing but arrays was saved
         alone = template.structure.num_nodes == saved + 4 and template.arrays == saved
 
-        by_names = self._replace(method=asked_by_names(self.method, attributes_of))
+        by_names = self._replace(method=asked_by_names(self.method, attributes_of, mapped))
 
         def run(*arrays: Any) -> Sequence[Any]:
             inner, taken, kept = FunctionCtx(), arrays[:count], arrays[count:]

@@ -262,3 +262,21 @@ def ufunc_at(name: str, x: Any, index: Any, *value: Any) -> None:
         raise MutationError(f"np.{name}.at: x must be an array, not of type {type(x).__name__}.")
     new = getattr(at(x)[index], _AT[name])(*value)
     assign(f"np.{name}.at(x, i, v)", x, new, f"x = ftrans.numpy.at(x)[i].{_AT[name]}(v)")
+
+
+def writing(name: str, function: Function) -> Function:
+    """Makes the method by a name that writes what a function of a value returns, and returns it."""
+
+    def written(x: Any, *args: Any, **kwargs: Any) -> Any:
+        if not x.type.ndim:
+            return Tracer.__getattr__(x, name)  # type: ignore[attr-defined]  # which raises
+        new = function(x, *args, **kwargs)
+        if not np.can_cast(type_of(new).dtype, x.dtype, "same_kind"):
+            raise DTypeError(
+                f"{name}: the result does not fit into the value that it is written to.\n"
+                f"  x: {x.type}\n  result: {type_of(new)}"
+            )
+        x[...] = new
+        return x
+
+    return written

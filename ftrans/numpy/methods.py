@@ -25,12 +25,13 @@ from ftrans.errors import (
     MissingAttributeError,
     UnsupportedError,
 )
-from ftrans.ir import Tracer, type_of
+from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.ir.frame import settled
 from ftrans.ir.source import Opaque
 from ftrans.numpy import inplace, protocols
 from ftrans.numpy.advice import meant
+from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.inplace import SIGNS, in_place_of
 from ftrans.numpy.numbers import number_of, numbers_of, only_element
 from ftrans.numpy.ufunc import Function, operator_of, reflected_of
@@ -115,6 +116,7 @@ def install() -> None:
     own |= {name: cast(name, dtype) for name, dtype in entries(CASTS)}
     for name, member in {**own, **vars(_Members)}.items():
         if isinstance(member, FunctionType):
+            member.__qualname__ = name  # which Python's errors say
             setattr(Tracer, name, boundary(member))
         elif isinstance(member, property):
             setattr(Tracer, name, member)
@@ -173,7 +175,7 @@ def sizes_of(given: tuple[Any, ...]) -> Any:
 
 def merged(shape: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
     """Returns a shape, not empty, whose axes from one to another are one axis."""
-    first, last = range(len(shape))[start], range(len(shape))[end]
+    first, last = [canonical_axis("flatten", axis, len(shape)) for axis in (start, end)]
     return (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])
 
 
@@ -194,7 +196,8 @@ _INSTEAD = {
     "register_post_accumulate_grad_hook": "func.grad(f)(x), and call what is to follow",
     "retain_grad": "func.vjp of the part behind it, which gives its gradient",
     "retains_grad": "func.vjp of the part behind it, which gives its gradient",
-    "requires_grad": "func.grad(f, argnums=...): all that is chosen there is differentiated",
+    "requires_grad": "func.grad(f, argnums=...): all that is chosen there is differentiated; or "
+    "ctx.needs_input_grad, in the methods of a Function",
     "requires_grad_": "func.grad(f, argnums=...): all that is chosen there is differentiated",
     "select": "x[:, i], with as many colons as the axis has others in front",
     "type_as": "x.astype(other.dtype)",
@@ -212,18 +215,14 @@ def _in_place(x: Any, name: str) -> Callable[..., Any] | None:
     if not x.type.ndim or not (target or name in _ASSIGNED):
         return None  # of rank zero it may be an element, which is no view here
 
-    def written(*args: Any, **kwargs: Any) -> Any:
-        values: Any = _ASSIGNED.get(name) or getattr(fnp, target or "")
-        new = values(x, *args, **kwargs)
-        if target and not np.can_cast(type_of(new).dtype, x.dtype, "same_kind"):
-            raise DTypeError(
-                f"{name}: the result does not fit into the value that it is written to.\n"
-                f"  x: {x.type}\n  result: {type_of(new)}"
-            )
-        x[...] = new
+    if target:
+        return boundary(functools.partial(inplace.writing(name, getattr(fnp, target)), x))
+
+    def assigned(*args: Any) -> Any:
+        x[...] = _ASSIGNED[name](x, *args)
         return x
 
-    return boundary(written)
+    return boundary(assigned)
 
 
 class _Members:

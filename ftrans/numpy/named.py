@@ -166,13 +166,16 @@ _MODULES = ("ftrans.torch", "ftrans.autograd")
 
 
 def asked_by_names(
-    method: Callable[..., Any], held: Callable[[Any], Iterable[dict[str, Any]]]
+    method: Callable[..., Any],
+    held: Callable[[Any], Iterable[dict[str, Any]]],
+    mapped: Callable[[Give, Any], Any],
 ) -> Callable[..., Any]:
     """Returns a rule, called on arrays, that its method gets under PyTorch's names.
 
     Args:
         method: takes a context and arrays.
-        held: from the context to the dicts in which it has arrays, or tuples of them.
+        held: from the context to the dicts in which it has arrays, or pytrees of them.
+        mapped: applies a function to the leaves of a pytree.
     """
     give = asked(method)
     if give is None:
@@ -182,8 +185,7 @@ def asked_by_names(
     def called(ctx: Any, *values: Any) -> Any:
         for attributes in held(ctx):
             for name, value in attributes.items():
-                is_tuple = type(value) is tuple
-                attributes[name] = tuple(map(give, value)) if is_tuple else give(value)
+                attributes[name] = mapped(give, value)
         return Plain().all(method(ctx, *map(give, values)))
 
     return called

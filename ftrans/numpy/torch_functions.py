@@ -21,6 +21,7 @@ from ftrans.ir.dtype import is_float
 from ftrans.numpy import torch_places
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.index_plan import require
+from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
 from ftrans.numpy.methods import named, sizes_of, with_axis
 
 Function = Callable[..., Any]
@@ -393,3 +394,22 @@ TWINNED = {f.__name__: f for f in (*_TWINNED, *torch_places.TWINNED)}
 """Those of which there are twins, `scatter_`, that write to the tensor."""
 UNTWINNED = {f.__name__: f for f in (*_UNTWINNED, *torch_places.UNTWINNED)}
 FUNCTIONS = TWINNED | UNTWINNED
+
+# methods with twins that write in place; the function stands behind a colon
+ELEMENTWISE = f"""{_OF_VALUES}
+    conj_physical:conjugate tril triu cumsum cumprod heaviside sinc sgn:sign fix:trunc
+    greater greater_equal less less_equal not_equal logaddexp2 nextafter i0 gcd lcm
+    addcmul addcdiv lerp masked_fill {" ".join(TWINNED)}
+"""
+
+# methods without a twin
+OTHERS = f"""
+    conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
+    equal:array_equal signbit
+    matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
+    sum prod mean amax amin any all argmax argmin ptp count_nonzero
+    nansum nanmean logcumsumexp logsumexp softmax log_softmax
+    diff flip roll nonzero argwhere take_along_axis searchsorted tile clone:copy
+    fliplr flipud rot90 kron vdot isreal corrcoef
+    det inverse:inv slogdet cholesky pinverse:pinv matrix_power {" ".join(UNTWINNED)}
+"""

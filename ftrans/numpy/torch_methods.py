@@ -21,10 +21,13 @@ from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
-from ftrans.numpy.axes import canonical_axis
-from ftrans.numpy.methods import merged, named, sizes_of, with_axis
+from ftrans.numpy.axes import canonical_axes, canonical_axis
+from ftrans.numpy.inplace import writing
+from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
-from ftrans.numpy.torch_functions import FUNCTIONS, Extreme, along, int64
+from ftrans.numpy.rearrangement import diagonal_of
+from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, along, int64
+from ftrans.numpy.views import view_of
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
 
@@ -32,7 +35,6 @@ Function = Callable[..., Any]
 
 REDUCTIONS = "sum prod mean amax amin any all argmax argmin nansum nanmean logsumexp"
 """What takes `(dim, keepdim)` by position, in the place of what NumPy has there."""
-
 
 ALONG_ONE = "cumsum cumprod logcumsumexp argmax argmin"
 """What goes along one dimension, which what has rank zero is taken to have."""
@@ -193,7 +195,7 @@ class Views:
 
     def unflatten(self: Any, axis: int, sizes: Any) -> Any:
         """Makes several dimensions, of these sizes, of one."""
-        at = axis % self.ndim
+        at = canonical_axis("unflatten", axis, self.ndim)
         return fnp.reshape(self, (*self.shape[:at], *sizes, *self.shape[at + 1 :]))
 
     def transpose(self: Any, dim0: int, dim1: int) -> Any:
@@ -208,11 +210,11 @@ class Views:
 
     def squeeze(self: Any, *axes: Any, dim: Any = None) -> Any:
         """Leaves dimensions of size 1 out: all, or those among some."""
-        axes = axes if dim is None else (dim,)
-        if not axes:
+        if dim is None and not axes:
             return fnp.squeeze(self)
-        found = [a for a in sizes_of(axes) if self.ndim and self.shape[a] == 1]
-        return fnp.squeeze(self, tuple(found)) if found else fnp.asarray(self)
+        axes = canonical_axes("squeeze", sizes_of(axes if dim is None else (dim,)), self.ndim)
+        found = tuple([a for a in axes if self.shape[a] == 1])
+        return fnp.squeeze(self, found) if found else fnp.asarray(self)
 
     def conj(self: Any) -> Any:
         """Conjugates complex numbers."""
@@ -240,8 +242,8 @@ class Views:
         return self[(*[slice(None)] * canonical_axis("select", axis, self.ndim), index)]
 
     def diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-        """Takes the diagonal of two dimensions."""
-        return fnp.diagonal(self, offset, dim1, dim2)
+        """Takes the diagonal of two dimensions, which may be written to."""
+        return view_of(self, diagonal_of(self, offset, dim1, dim2))
 
 
 def indices_of(x: Any, dim: int) -> list[Function]:
@@ -430,7 +432,18 @@ def install() -> None:
             if callable(member) and not name.startswith("__"):
                 found[name] = _of_values(unwrap(member))
     found |= {k: v for k, v in vars(_Members).items() if isinstance(v, FunctionType)}
-    for name, method in found.items():
+    for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):
+        if not hasattr(Tracer, name):
+            found.setdefault(name, _of_values(function_of(name, target)))
+    for name, target in entries(ELEMENTWISE):
+        own = found.get(name) or _of_values(function_of(name, target))
+        found[f"{name}_"] = writing(f"{name}_", own)
+    give(found)
+
+
+def give(methods: dict[str, Function]) -> None:
+    """Gives traced values methods that they have where they stand for tensors."""
+    for name, method in methods.items():
         setattr(Tracer, name, _Meant(name, vars(Tracer).get(name), boundary(method)))
 
 

@@ -40,12 +40,12 @@ from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
 from ftrans.nn.advice import instead as _advice
 from ftrans.numpy import finfo, iinfo, promote_types
+from ftrans.numpy import torch_methods as _torch_methods
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
 from ftrans.numpy.torch_formulas import FORMULAS as _OF_VALUES
 from ftrans.numpy.torch_formulas import can_cast, is_nonzero, is_signed
 from ftrans.numpy.torch_functions import cross as _cross
-from ftrans.numpy.torch_methods import MEANT as _MEANT
 from ftrans.pytree import mapped as _mapped
 from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
@@ -239,7 +239,7 @@ def _of_method(name: str) -> _Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         input, *rest = _by_place(args, kwargs)
         if type(input) is _Tracer:
-            of_value = _MEANT.get(name)
+            of_value = _torch_methods.MEANT.get(name)
             return of_value(input, *rest, **kwargs) if of_value else getattr(input, name)(*rest)
         if type(input) is Tensor or _state.stack:
             return method(input if is_tensor(input) else _fnp.asarray(input), *rest, **kwargs)
@@ -447,3 +447,4 @@ _sys.modules[f"{__name__}.autograd.grad_mode"] = autograd.grad_mode
 __getattr__ = _missing(__name__)
 for _name, _draw in _functions.DRAWING.items():
     setattr(Tensor, _name, _boundary(_draw))
+_torch_methods.give(_functions.DRAWING)

@@ -723,3 +723,13 @@ def test_what_comes_of_raising_an_error_is_not_kept() -> None:
         assert "mine" not in getattr(error, "__notes__", ())
         error.add_note("mine")
         error.__cause__ = None
+
+
+def test_whether_an_argument_requires_grad_is_asked_of_the_context() -> None:
+    class Doubled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * (2 if x.requires_grad else 1)
+
+    with pytest.raises(AttributeError, match=r"Write .* ctx\.needs_input_grad"):
+        Doubled.apply(ftrans.tensor(1.0, requires_grad=True))

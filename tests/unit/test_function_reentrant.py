@@ -283,3 +283,24 @@ def test_only_the_gradients_that_are_needed() -> None:
     y = torch.tensor([[1.0, -2.0], [2.0, 2.0]], requires_grad=True)
     Product.apply(x, y).sum().backward()
     assert_close(y.grad.numpy(), [[3.0, 3.0], [0.0, 0.0]])
+
+
+def test_arrays_in_containers_on_the_context_are_tensors_too() -> None:
+    class Checkpoint(Function):
+        @staticmethod
+        def forward(ctx: Any, function: Any, *args: Any) -> Any:
+            ctx.function, ctx.inputs = function, {"first": list(args)}
+            with torch.no_grad():
+                return function(*args)
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            inputs = [x.detach().requires_grad_() for x in ctx.inputs["first"]]
+            with torch.enable_grad():
+                output = ctx.function(*inputs)
+            return None, *torch.autograd.grad(output, inputs, ct)
+
+    x, y = leaf(1.0, 2.0), leaf(3.0, -1.0)
+    Checkpoint.apply(lambda x, y: x * x * y, x, y).sum().backward()
+    assert_close(x.grad.numpy(), [6.0, -4.0])
+    assert_close(y.grad.numpy(), [1.0, 4.0])

@@ -996,3 +996,55 @@ def test_the_largest_and_differences_are_methods_too() -> None:
     assert x.diff(dim=1).tolist() == [[-2.0, 1.0], [5.0, -1.0]]
     (found.values * found.values).sum().backward()
     assert_close(x.grad, [[6.0, 0.0, 4.0], [0.0, 10.0, 8.0]])
+
+
+def test_what_is_transformed_has_the_methods_of_tensors_that_write() -> None:
+    def both(function: Any, *shape: int) -> None:
+        x = torch.arange(float(np.prod(shape))).reshape(shape)
+        found = func.vmap(lambda x: function(x.clone()))(x)
+        expected = torch.stack([function(row.clone()) for row in x])
+        torch.testing.assert_close(found, expected)
+        slopes = func.jacrev(lambda x: function(x.clone()))(x[1])
+        assert slopes.shape == (*expected.shape[1:], *x.shape[1:])
+
+    first, ones = torch.tensor([0, 1]), torch.ones(2)
+    both(lambda x: x.index_add_(0, first, ones, alpha=2.0), 3, 4)
+    both(lambda x: x.index_put_((first,), ones, accumulate=True).add_(x, alpha=3), 3, 4)
+    both(lambda x: x.scatter_(0, first, ones).masked_fill_(x > 2, 7.0), 3, 4)
+    both(lambda x: x.lerp_(torch.ones(4), 0.5).addcmul_(x, x, value=2.0).cumsum_(0), 3, 4)
+    both(lambda x: x.tril_().div_(2.0, rounding_mode="floor").addmm_(x, x), 2, 3, 3)
+    both(
+        lambda x: (x.diagonal(1, 0, 1).mul_(x[0, 0, 0]), x.transpose(0, 2)[1].add_(3.0), x)[2],
+        2,
+        3,
+        3,
+        4,
+    )
+    both(lambda x: x.diff().sgn() + torch.eye(3).det() + x.rot90()[0, 0], 2, 3, 3)
+
+    drawn = func.vmap(lambda x: x.clone().uniform_(2.0, 3.0), randomness="different")
+    values = drawn(torch.zeros(2, 50))
+    assert 2.0 <= values.min() < values.max() < 3.0
+    assert not (values[0] == values[1]).any()
+    with pytest.raises(AttributeError, match=r"no attribute 'lerp_'"):
+        func.vmap(lambda x: x.clone().lerp_(x, 0.5))(torch.ones(3))
+
+
+@pytest.mark.parametrize("around", [lambda f: f, func.vmap])
+def test_dimensions_that_are_not_there_are_named(around: Any) -> None:
+    x = torch.ones(2, 3, 1)
+    for call in (
+        lambda x: x.squeeze(5),
+        lambda x: x.squeeze((0, -4)),
+        lambda x: x.flatten(3),
+        lambda x: x.flatten(0, -5),
+        lambda x: x.unflatten(4, (1, 3)),
+    ):
+        with pytest.raises(AxisError, match=r"(flatten|squeeze): axis -?\d is out of range"):
+            around(call)(x)
+    with pytest.raises(errors.DTypeError, match="squeeze: an axis is an int"):
+        around(lambda x: x.squeeze(None))(x)
+    assert around(lambda x: x.squeeze(dim=(-1, 0)))(x[:1]).shape in ((3,), (1, 3))
+    assert torch.tensor(1.0).squeeze(0).shape == torch.tensor(1.0).squeeze(-1).shape == ()
+    with pytest.raises(AttributeError, match=r"Write x\.to\(dtype\)"):
+        x.type(torch.float64)
