@@ -35,6 +35,7 @@ try:
         psum,
         psum_scatter,
     )
+    from ftrans.func.grad import stop_gradient
     from ftrans.func.interpreter import Interpreter, Operation
     from ftrans.func.jit import jit
     from ftrans.func.loops import fori_loop, scan, while_loop
@@ -46,7 +47,6 @@ try:
     from ftrans.func.trace import trace
     from ftrans.interop import from_jax
     from ftrans.ir import ArrayType, Program, check
-    from ftrans.numpy.elementwise import stop_gradient
     from ftrans.runtime import cache_clear, cache_info, explain
     from ftrans.runtime.device import get_default_device, set_default_device
     from ftrans.verify import check_rules

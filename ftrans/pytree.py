@@ -303,8 +303,8 @@ def _endless(items: Sequence[Any]) -> RuleError:
 
 def _check_static(label: Callable[[], str], number: int, value: Any, item: Any) -> None:
     """Raises where a rule returns something for what is no array."""
-    # a Python number has no gradient here that anybody could ask for
-    if is_scalar(value) and (is_scalar(item) or is_array(item)):
+    # a Python number has no gradient here that anybody could ask for, and JAX's has dtype float0
+    if is_scalar(value) and (is_scalar(item) or is_array(item) or isinstance(item, np.ndarray)):
         return
     # it was handed on, or there is nothing in it
     if item is value or _key(item) == _key(value) or not tree.tree_leaves(item):

@@ -415,6 +415,9 @@ CASES |= {
     "condition that is a vector": lambda: ftrans.cond(V > 0, square, square, V),
     "index that is a fraction": lambda: ftrans.switch(np.float64(1.5), [square, square], V),
     "carry changes its dtype": lambda: ftrans.scan(lambda c, x: (c + x, None), np.float32(0), V),
+    "carry of more than came in": lambda: ftrans.scan(
+        lambda c, x: ((*c, x), x), (0.0,), np.ones(3)
+    ),
     "carry changes its structure": lambda: ftrans.while_loop(
         lambda c: c[0] < 3, lambda c: (*c, c[0]), (1.0,)
     ),

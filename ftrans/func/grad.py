@@ -1,4 +1,4 @@
-"""Gradients of scalar functions: `grad`, `grad_and_value`, `value_and_grad`."""
+"""Gradients of scalar functions: `grad`, `grad_and_value`, `value_and_grad`; `stop_gradient`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from ftrans.interpreters import value_and_grad as differentiate
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import REVERSE, state
+from ftrans.numpy import elementwise
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.pytree import describe
 from ftrans.traceback import boundary, bounded
@@ -242,3 +243,15 @@ def value_and_grad(
 
     made = named(value_and_gradient, name)
     return made if budget is None else budget.owned(made)
+
+
+@boundary
+def stop_gradient(x: Any) -> Any:
+    """Returns the arrays of a pytree as constants: no derivative goes through them.
+
+    Example:
+        >>> loss = lambda w: w["a"] * stop_gradient(w)["a"]
+        >>> float(grad(loss)({"a": 3.0})["a"])
+        3.0
+    """
+    return tree.tree_map(elementwise.stop_gradient, x)

@@ -81,10 +81,11 @@ def _stage_carry(
         if more_structure != _EMPTY:
             carry_structure = carry_structure.children()[0]
         if carry_structure != structure:
+            carried = staged.program.output_types[: carry_structure.num_leaves]
             raise StructureError(
                 f"{name}: the carry changes its structure from one step to the next.\n"
                 f"  before: {shown(structure, [t.update() for t in types])}\n"
-                f"  after: {shown(carry_structure, staged.program.output_types)}\n"
+                f"  after: {shown(carry_structure, carried)}\n"
                 f"  Return the carry with the containers that it came in."
             )
         after = staged.program.output_types[: len(leaves)]
@@ -140,7 +141,8 @@ def scan(
         xs: a pytree of arrays whose axis 0 is gone through; None for none.
         length: the number of steps, needed only where `xs` holds no array.
         reverse: whether to go from the last element to the first; ys stay in the order of xs.
-        unroll: how many steps XLA is to put into one turn of its loop; True for all.
+        unroll: how many steps XLA is to put into one turn of its loop; True for all,
+            False for one.
 
     Returns:
         The last carry, and the ys stacked along axis 0.
@@ -161,10 +163,10 @@ def scan_as(
     xs: Any,
     length: int | None,
     reverse: bool,
-    unroll: int,
+    unroll: int | bool,
 ) -> tuple[Any, Any]:
     """Is `scan`, by the name that errors call it."""
-    if int(unroll) < 1:
+    if unroll is not False and int(unroll) < 1:
         raise ArgumentError(
             f"{name}: unroll must be at least 1.\n  unroll: {unroll}\n"
             f"  Leave it out for one step in each turn of the loop."
@@ -198,7 +200,8 @@ def scan_as(
             f"{name}: the lengths differ.\n{lines}  Cut them to one: x[:{min(lengths)}]."
         )
     (count,) = lengths
-    unroll = max(count, 1) if unroll is True else unroll
+    if isinstance(unroll, bool):
+        unroll = max(count, 1) if unroll else 1
 
     def body(carry: Any, element: Any) -> Any:
         result = f(carry, element)

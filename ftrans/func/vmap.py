@@ -68,7 +68,8 @@ def vmap(
             anew for each example, "same" draws once for all. Functions that take a key draw what
             that key says: pass one for each, `ftrans.random.split(key, n)`.
         chunk_size: the most examples computed at once, to bound memory; None for all.
-        axis_size: the number of examples, needed only where no argument is mapped.
+        axis_size: the number of examples, needed only where no argument is mapped; with it
+            `in_dims` may be None, and there need be no argument.
         axis_name: what `psum` and other collectives in `func` call the mapped axis; None where
             there are none. What goes over it needs all examples at once.
         spmd_axis_name: the axes of a mesh of devices that the examples lie along, where `func`
@@ -107,7 +108,10 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, structure = tree.tree_flatten(args)
         label = functools.partial(_label, func, args)
-        dims = _dims(name, label, in_dims, args, leaves)
+        if axis_size is not None and (in_dims is None or not args):
+            dims: list[int | None] = [None] * len(leaves)
+        else:
+            dims = _dims(name, label, in_dims, args, leaves)
         size = _size(name, label, leaves, dims, axis_size)
 
         inputs, operands = [], []

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from ftrans import primitives as p
-from ftrans.errors import IndexingError
+from ftrans.errors import ArgumentError, IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.program import Params
 from ftrans.ir.stack import state
@@ -93,21 +93,30 @@ class Plan(NamedTuple):
     is_view: bool
 
 
-def plan_index(x: Any, index: Any) -> Plan:
+def plan_index(x: Any, index: Any, mode: str | None = None) -> Plan:
     """Returns the plan of `x[index]`.
 
     Args:
         x: a strict operand.
         index: whole numbers, slices, None, Ellipsis, arrays, lists and tuples of them.
+        mode: what is done beyond the bounds, for those that are known too: "drop" and "fill" leave
+            them out, "clip" takes the nearest.
 
     Raises:
-        IndexError: where it does not fit the array, or reaches beyond its bounds.
+        ArgumentError: where there is no such mode.
+        IndexError: where it does not fit the array, or, without a mode, is known to reach beyond
+            its bounds.
     """
+    if mode not in _MODES:
+        raise ArgumentError(
+            f"x.at[...]: there is no mode {mode!r}: choose 'drop', 'fill' or 'clip', or none."
+        )
     given = index if type(index) is tuple else (index,)
     type_ = type_of(x)
-    key = _key(given)
+    lenient = None if mode == "promise_in_bounds" else mode
+    key = _key(given) if lenient is None else None
     if key is None:
-        return _plan(type_, given)
+        return _plan(type_, given, lenient)
     plan = _plans.get((type_, key))
     if plan is None:
         if len(_plans) > 4096:
@@ -116,6 +125,7 @@ def plan_index(x: Any, index: Any) -> Plan:
     return plan
 
 
+_MODES = (None, "drop", "fill", "clip", "promise_in_bounds")
 _plans: dict[Any, Plan] = {}
 """Plans that hold no array, by the type of the array and the index."""
 
@@ -137,7 +147,7 @@ def _key(given: tuple[Any, ...]) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
+def _plan(type_: Any, given: tuple[Any, ...], mode: str | None = None) -> Plan:
     items = _with_ellipsis(type_, [_classify(item) for item in given])
     # size, start, stop and step on each axis, one of size 1 for a boolean that is no array included
     cuts: list[tuple[int, int, int, int]] = []
@@ -177,6 +187,8 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             positions.append(position - numbers)
         if isinstance(item, bool | np.bool_):
             fancy, found = True, [(-1, np.zeros(int(item), _i32))]
+        elif isinstance(item, int) and mode and not -size <= item < size:
+            found = [(axis, np.asarray(item))]
         elif isinstance(item, int):
             if not -size <= item < size:
                 raise _out_of_bounds(Bounds(_READS, type_, axis, -size), item)
@@ -195,7 +207,7 @@ def _plan(type_: Any, given: tuple[Any, ...]) -> Plan:
             axis += of_x >= 0
 
     names = {id(item.array): item.name for item in given if type(item) is Counted}
-    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays], names)
+    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays], names, mode)
     shape, start, stop, step = zip(*cuts, strict=True) if cuts else ((), (), (), ())
     sizes = tuple(len(range(*cut[1:3], abs(cut[3]))) for cut in cuts)
     flipped = tuple(i for i, by in enumerate(step) if by < 0 and sizes[i] > 1)
@@ -348,7 +360,7 @@ def _out_of_bounds(bounds: Bounds, number: int) -> IndexError:
 
 
 def _stacked(
-    type_: Any, arrays: Sequence[tuple[int, Any]], names: Mapping[int, str]
+    type_: Any, arrays: Sequence[tuple[int, Any]], names: Mapping[int, str], mode: str | None
 ) -> tuple[Any, bool]:
     """Returns index arrays as one array of index tuples, and whether they exist for sure.
 
@@ -366,15 +378,17 @@ def _stacked(
         return np.zeros((*batch, len(arrays)), _i32), True
     axes, items = zip(*arrays, strict=True)
     if state.beside is not None:
-        again = lambda *known: _stacked(type_, [*zip(axes, known, strict=True)], {})[0]  # noqa: E731
+        again = lambda *known: _stacked(type_, [*zip(axes, known, strict=True)], {}, mode)[0]  # noqa: E731
         found = state.beside.take(again, items)
         if found is not None:
-            return found, True
+            return found, mode in (None, "clip")
     known = [not is_unknown(item) for item in items]
     columns = []
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]
-        if axis >= 0:
+        if mode == "clip" and size:
+            item = _nearest(item, size, is_known)
+        elif axis >= 0 and mode in (None, "clip"):
             name = names.get(id(item))
             require(item, Bounds(name or _READS, type_, axis, 0 if name else -size))
         if is_known:
@@ -382,17 +396,26 @@ def _stacked(
         else:
             columns.append(wrapped(item, size))
     if all(known):
-        return np.stack([np.broadcast_to(column, batch) for column in columns], axis=-1), True
+        stacked = np.stack([np.broadcast_to(column, batch) for column in columns], axis=-1)
+        return stacked, mode in (None, "clip")
     columns = [p.reshape_p(broadcast_to(c, batch), shape=(*batch, 1)) for c in columns]
     joined = p.concatenate_p(*columns, axis=len(batch)) if len(columns) > 1 else columns[0]
     return joined, False
+
+
+def _nearest(item: Any, size: int, is_known: bool) -> Any:
+    """Returns indices in the place of which are the nearest that there are."""
+    smaller, larger = (np.minimum, np.maximum) if is_known else (p.minimum_p, p.maximum_p)
+    bounds = np.iinfo(type_of(item).dtype)
+    item = smaller(item, size - 1) if bounds.max >= size else item
+    return larger(item, -size) if bounds.min < -size else item
 
 
 def _from_front(item: np.ndarray, size: int) -> np.ndarray:
     """Returns known indices counted from the front, as int32."""
     if item.dtype.kind == "i" and (item < 0).any():
         item = np.where(item < 0, item + np.asarray(size, np.int64), item)
-    return item.astype(_i32)
+    return np.clip(item, -1, size).astype(_i32)  # what is far out of bounds stays so
 
 
 def wrapped(item: Any, size: int) -> Any:

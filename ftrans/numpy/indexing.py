@@ -62,7 +62,7 @@ def pick(x: Any, places: Any, axis: int) -> Any:
 # ------------------------------------------------------------------------------------ writing
 
 
-def _write(name: str, op: str, x: Any, index: Any, value: Any) -> Any:
+def _write(name: str, op: str, x: Any, index: Any, value: Any, mode: str | None = None) -> Any:
     """Returns `x` with `value` set, added, ... at an index."""
     value = _as_update(name, op, x, value)
     mask = _whole_mask(x, index)
@@ -71,7 +71,7 @@ def _write(name: str, op: str, x: Any, index: Any, value: Any) -> Any:
         value = _squeezed(value, len(rest))
         if type_of(value).ndim <= len(rest):
             return _write_masked(op, x, mask, broadcast_to(value, rest))
-    plan = plan_index(x, index)
+    plan = plan_index(x, index, mode)
     value = _squeezed(value, len(plan.shape))
     try:
         value = broadcast_to(value, plan.shape)
@@ -253,9 +253,9 @@ class At:
 at = At
 
 
-def _writes(name: str, op: str, doc: str) -> Callable[[_Place, Any], Any]:
-    def method(self: _Place, value: Any) -> Any:
-        new = _write(f"x.at[...].{name}", op, self._array, self._index, value)
+def _writes(name: str, op: str, doc: str) -> Callable[..., Any]:
+    def method(self: _Place, value: Any, *, mode: str | None = None) -> Any:
+        new = _write(f"x.at[...].{name}", op, self._array, self._index, value, mode)
         return apart(new, self._array, value)
 
     method.__name__, method.__doc__ = name, doc
@@ -282,8 +282,10 @@ def _of_place(method: Callable[..., Any]) -> Callable[..., Any]:
 class _Place:
     """Is a place in an array. Every method but `get` returns a new array of the same type.
 
-    Indices that are traced and out of bounds are dropped. Where an index holds a place several
-    times, `add`, `mul`, `min` and `max` apply to it several times, unlike NumPy's `x[i] += v`.
+    Indices that are traced and out of bounds are dropped, those that are known are an error. By
+    `mode`, as in JAX, both are dropped, "drop" or "fill", or moved to the nearest place, "clip".
+    Where an index holds a place several times, `add`, `mul`, `min` and `max` apply to it several
+    times, unlike NumPy's `x[i] += v`.
     """
 
     __slots__ = ("_array", "_index")
@@ -293,18 +295,19 @@ class _Place:
         self._index = index
 
     @_of_place
-    def get(self, *, fill_value: Any = None) -> Any:
+    def get(self, *, mode: str | None = None, fill_value: Any = None) -> Any:
         """Reads the elements.
 
         Args:
-            fill_value: a Python scalar, read where a traced index is out of bounds.
+            mode: as for writing.
+            fill_value: a Python scalar, read where an index is out of bounds and is dropped.
         """
         x = self._array
         steps = [
             step._replace(params=Params({**step.params, "fill": fill_value}))
             if step.primitive is p.gather_p
             else step
-            for step in plan_index(x, self._index).steps
+            for step in plan_index(x, self._index, mode).steps
         ]
         return apart(taken(x, steps), x)
 
@@ -316,13 +319,13 @@ class _Place:
     max = _writes("max", "max", "Returns the array with the larger of each element and a value.")
 
     @_of_place
-    def subtract(self, value: Any) -> Any:
+    def subtract(self, value: Any, *, mode: str | None = None) -> Any:
         """Returns the array with a value subtracted from the elements."""
         new = _as_update("x.at[...].subtract", "add", self._array, value)
-        return self.add(p.neg_p(new))
+        return self.add(p.neg_p(new), mode=mode)
 
     @_of_place
-    def divide(self, value: Any) -> Any:
+    def divide(self, value: Any, *, mode: str | None = None) -> Any:
         """Returns the array with the elements divided by a value; it must be of floating point."""
         t = type_of(self._array)
         if not t.is_inexact:
@@ -331,4 +334,6 @@ class _Place:
                 f"  Write x.astype('float32').at[...].divide(v)."
             )
         ones = filled(1, t.shape, t.dtype)
-        return p.div_p(self._array, _write("x.at[...].divide", "mul", ones, self._index, value))
+        return p.div_p(
+            self._array, _write("x.at[...].divide", "mul", ones, self._index, value, mode)
+        )

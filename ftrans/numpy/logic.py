@@ -139,7 +139,15 @@ def iterable(y: Any) -> bool:
 # -------------------------------------------------------------------------------------- choosing
 
 
-def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
+def where(
+    condition: Any,
+    x: Any = None,
+    y: Any = None,
+    /,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
     """Returns x where the condition holds, else y.
 
     The branch that is not taken gets a cotangent of 0. Where it computes inf or NaN its own
@@ -150,13 +158,15 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
         condition: booleans; numbers count as true where they are not 0.
         x: values; without x and y the indices where the condition holds are returned.
         y: values.
+        size: of the indices, as for `nonzero`.
+        fill_value: of the indices, as for `nonzero`.
 
     Example:
         >>> where(np.array([True, False]), 1.0, np.zeros(2))
         array([1., 0.])
     """
     if x is None and y is None:
-        return nonzero(condition)
+        return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
         raise UnsupportedError("where: takes both x and y, or neither: where(condition, x, y).")
     mask = truth(condition)

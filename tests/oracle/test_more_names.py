@@ -101,6 +101,7 @@ GRADIENTS: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "matrix_power": (lambda a: np.linalg.matrix_power(a, -2)[0, 1], SPD),
     "cholesky": (lambda a: np.log(np.diagonal(np.linalg.cholesky(a))).sum(), SPD),
     "unique, sized": (lambda x: (fnp.unique(x, size=3) ** 2).sum(), V),
+    "where, sized": (lambda x: (x[fnp.where(V > 0.5, size=2)] ** 3).sum(), V),
     "compress, sized": (lambda x: (fnp.compress(V > 0.5, x, size=2) ** 3).sum(), V),
     "repeat, of a length": (
         lambda x: (fnp.repeat(x, np.array([1, 0, 2, 1]), total_repeat_length=5) ** 2).sum(),

@@ -159,7 +159,7 @@ OF_JAX = {
     """,
     "arrays are written in place here, or not at all": "*:inplace",
     "a slice of all singular values does that": "linalg.svd:subset_by_index",
-    "nonzero(condition, size=n) does that": "where:size where:fill_value mask_indices:size",
+    "nonzero(condition, size=n) does that": "mask_indices:size",
     "NumPy has it otherwise": """
         promote_types:a promote_types:b fmax:x1 fmax:x2 fmin:x1 fmin:x2 matmul:a matmul:b
         linalg.matrix_rank:M take:fill_value

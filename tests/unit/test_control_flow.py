@@ -239,7 +239,7 @@ def scalar_of(np: Any, lax: Any, **options: Any) -> Any:
     return scalar
 
 
-@pytest.mark.parametrize("unroll", [1, 3])
+@pytest.mark.parametrize("unroll", [1, 3, False])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_scan_agrees_with_jax(reverse: bool, unroll: int, execution: str) -> None:
     options: dict[str, Any] = {"reverse": reverse, "unroll": unroll}

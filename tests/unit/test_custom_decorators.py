@@ -419,9 +419,11 @@ def test_integer_arguments_have_no_cotangent() -> None:
         return x * i
 
     g.defvjp(
-        lambda x, i: (x * i, i), lambda i, ct: (10 * ct * i, np.zeros(i.shape, jax.dtypes.float0))
+        lambda x, i: (x * i, i),
+        lambda i, ct: (10 * ct * i, np.zeros(np.shape(i), jax.dtypes.float0)),
     )
     assert_close(func.grad(lambda x: g(x, np.array([1, 2])).sum())(X), [10.0, 20.0])
+    assert_close(func.grad(lambda x: g(x, 3).sum())(X), [30.0, 30.0])
 
 
 class Model:

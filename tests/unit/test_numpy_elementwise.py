@@ -576,6 +576,11 @@ def test_higher_derivatives_where_branches_meet() -> None:
 def test_stop_gradient() -> None:
     x = np.array([2.0, 3.0])
     assert_close(func.grad(lambda x: (x * fnp.stop_gradient(x)).sum())(x), x)
+    weights = {"a": x, "rest": [2.0, None]}
+    loss = lambda w: (w["a"] * ftrans.stop_gradient(w)["a"]).sum() + w["rest"][0]  # noqa: E731
+    slopes = func.grad(loss)(weights)
+    assert_close(slopes["a"], x)
+    assert_close(slopes["rest"][0], 1.0)
     assert_close(func.grad(lambda x: (x * x.detach()).sum())(x), x)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +16,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import ConcretizationError, DTypeError, MutationError
 from ftrans.numpy.indexing import At, at, getitem, setitem
+from tests.helpers import assert_close
 from tests.unit.front_end import assert_same, check_gradients, check_values, program_of, traced
 
 quiet = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -229,6 +233,27 @@ def test_traced_index_out_of_bounds_reads_nan_and_writes_nothing(place: int) -> 
     assert_same(traced(lambda x, i: x.at[i].get(fill_value=7.0), x, index), 7.0)
     gradient = func.grad(lambda x: func.vmap(lambda i: x[i])(np.array([place])).sum())(x)
     assert_same(gradient, np.zeros(3))
+
+
+@pytest.mark.parametrize("place", [7, -9, [0, 9, -1, -7], [[2], [4]]])
+@pytest.mark.parametrize("mode", ["drop", "fill", "clip"])
+def test_modes_say_what_is_done_out_of_bounds_as_in_jax(mode: str, place: Any) -> None:
+    x, place = numbers((4, 5)), np.asarray(place)
+    programs = (
+        lambda x, i: x.at[:, i].get(mode="clip" if mode == "clip" else "fill", fill_value=2.5),
+        lambda x, i: x.at[i].set(x[0, 1], mode=mode),
+        lambda x, i: x.at[i, 1:].add(x[0, 1], mode=mode),
+        lambda x, i: x.at[..., i].subtract(x[0, 1], mode=mode),
+        lambda x, i: x.at[i, i].divide(2.0, mode=mode),
+    )
+    for f in programs:
+        with jax.enable_x64(True):
+            expected = np.asarray(f(jnp.asarray(x), place))
+        assert_close(func.vmap(lambda x, f=f: f(x, place))(x[None])[0], expected)  # known places
+        assert_close(traced(f, x, place)[0], expected)
+        assert func.grad(lambda x, f=f: f(x, place).sum())(x).shape == x.shape
+    with pytest.raises(ValueError, match="there is no mode 'wrap'"):
+        traced(lambda x: x.at[0].get(mode="wrap"), x)
 
 
 def test_index_arrays_can_be_mapped() -> None:

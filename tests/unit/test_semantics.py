@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -523,6 +524,18 @@ def test_arrays_that_are_not_mapped_are_traced() -> None:
 
     assert_close(func.vmap(write, in_dims=(None, 0))(table, t), table[1:].sum() + 3.0 * t)
     assert_close(table[0], [0.0, 1.0, 2.0])
+
+
+def test_the_number_of_examples_is_enough_where_nothing_is_mapped() -> None:
+    sized = functools.partial(func.vmap, axis_name="i", axis_size=3)
+    for many in (
+        sized(lambda: ftrans.axis_index("i") * 2.0),
+        functools.partial(sized(lambda *, x: ftrans.axis_index("i") * x), x=2.0),
+        functools.partial(sized(lambda x: ftrans.axis_index("i") * x, None), np.array(2.0)),
+    ):
+        assert_close(many(), np.array([0.0, 2.0, 4.0]))
+    with pytest.raises(ValueError, match="axis_size=3 is not the size of the mapped axes"):
+        sized(lambda x: x)(np.ones(2))
 
 
 def test_transforms_of_a_function_that_computes_nothing() -> None:
