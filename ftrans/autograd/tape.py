@@ -73,6 +73,7 @@ class Tape(Ends):
         live: the tensors whose values were recorded here, and that may be pending.
         left: the same by weak references, once another tape was begun.
         targets: for each input what the cotangent of it is for: a leaf, an `Edge`, or None.
+        active: whether there is any.
         owners: the tensors that are inputs, by their identity, with the input and the value.
         quiet: the same under `no_grad`, where they are inputs without a target.
         flags: for each result whether it requires grad, as far as that was asked for.
@@ -87,8 +88,8 @@ class Tape(Ends):
     """
 
     __slots__ = (
-        "flags", "grad", "held", "hooks", "inference", "leaves", "left", "live", "most", "owners",
-        "quiet", "seen", "targets", "thread", "twins",
+        "active", "flags", "grad", "held", "hooks", "inference", "leaves", "left", "live", "most",
+        "owners", "quiet", "seen", "targets", "thread", "twins",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -98,6 +99,7 @@ class Tape(Ends):
         self.live: list[Tensor] = []
         self.left: list[ref[Tensor]] = []
         self.targets: list[Any] = []
+        self.active = False
         self.hooks: dict[int, dict[int, Callable[..., Any]]] = {}
         self.owners: dict[int, tuple[Tensor, int, Any]] = {}
         self.flags: list[bool] = []
@@ -121,6 +123,7 @@ class Tape(Ends):
         self.input_types.append(type)
         self.sources.append(source)
         self.targets.append(target)
+        self.active = self.active or target is not None
         return ~(len(self.sources) - 1)
 
     def go(self, leap: Leap) -> None:
@@ -149,6 +152,8 @@ class Tape(Ends):
 
     def requires(self, code: Any) -> bool:
         """Tells whether a value depends on what requires grad."""
+        if not self.active:
+            return False
         if type(code) is not int or code < 0:
             return type(code) is int and self.targets[~code] is not None
         return self.flags[code] if code < len(self.flags) else look(self, code)
@@ -224,6 +229,7 @@ class Tape(Ends):
         count = len(self.targets)
         copy.input_types, copy.sources = self.input_types[:count], self.sources[:count]
         copy.targets, copy.known = self.targets[:count], dict(self.known)
+        copy.active = self.active
         copy.most, copy.inference, copy.hooks = self.most, self.inference, dict(self.hooks)
         stop = copy.steps[-1].stop if copy.steps else 0
         copy.step = Step(None, None, None, stop)  # nothing is found there that belongs to others
