@@ -299,6 +299,7 @@ def test_ufuncs() -> None:
 FUNCTIONS = {
     "np.sum(x, axis=0)": X.sum(0),
     "np.mean(x, axis=(0, 1), keepdims=True)": X.mean(keepdims=True),
+    "np.vstack([x, X], casting='same_kind')": np.vstack([X, X]),
     "np.concatenate([x, X], axis=1)": np.concatenate([X, X], 1),
     "np.stack([x, X])": np.stack([X, X]),
     "np.where(x > 0, x, 0.0)": np.where(X > 0, X, 0.0),
