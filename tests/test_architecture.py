@@ -56,15 +56,15 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5986,
+    "autograd": 5996,
     "custom": 5635,
     "external": 1167,
     "func": 7583,
     "interop": 2567,
-    "interpreters": 3783,
+    "interpreters": 3890,
     "ir": 2702,
     "nn": 3163,
-    "numpy": 10548,
+    "numpy": 10577,
     "primitives": 9954,
     "random": 1231,
     "runtime": 4590,

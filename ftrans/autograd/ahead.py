@@ -65,7 +65,7 @@ def run_ahead(segment: Segment, root: int) -> Ahead | None:
 
 def taken(segment: Segment, root: int) -> Ahead | None:
     """Returns the derivative of a result if it is there already."""
-    if segment.operation is not None or segment.looked_at() != segment.stops or _is_watched():
+    if segment.operation is not None or segment.looked_at() != segment.stops or is_watched():
         return None
     segment.program.memo[_GONE_BACK] = root
     ahead = segment.ahead
@@ -78,8 +78,9 @@ def expected(program: Program) -> int | None:
     It is None where what is run is watched, or calls functions of the user's.
     """
     at = program.memo.pop(_GONE_BACK, None)
-    return None if OPEN or _is_watched() or program.calls_host else at
+    return None if OPEN or is_watched() or program.calls_host else at
 
 
-def _is_watched() -> bool:
+def is_watched() -> bool:
+    """Tells whether somebody looks at what is run, or at its values."""
     return observing.by is not None or config.check_nan

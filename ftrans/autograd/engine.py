@@ -16,6 +16,7 @@ import numpy as np
 from ftrans.autograd.ahead import Ahead, run_ahead, taken
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
+from ftrans.autograd.pending import slopes_of
 from ftrans.autograd.profiler import backward_pass
 from ftrans.autograd.segment import Edge, Segment
 from ftrans.autograd.tape import Tape, recorded, settle
@@ -338,6 +339,10 @@ def grad(
     size = _batch_size(grad_outputs) if is_grads_batched else None
     seeds = _seeds("grad()", roots, grad_outputs, create_graph, size)
     retain = create_graph if retain_graph is None else retain_graph
+    if create_graph and retain and size is None:
+        slopes = slopes_of(roots, seeds, sinks)
+        if slopes is not None:
+            return _like(inputs, slopes)
     walk = _walked("grad()", roots, seeds, sinks, retain, create_graph, size)
     found: dict[Any, Any] = {}
     for index, x in enumerate(sinks):
@@ -357,7 +362,11 @@ def grad(
                 f"  input {index}: {x._type}"
             )
         found[key] = None if ct is None else walk.seen_by_user(ct)
-    gradients = [found[key_of(x._target())] for x in sinks]
+    return _like(inputs, [found[key_of(x._target())] for x in sinks])
+
+
+def _like(inputs: Any, gradients: Sequence[Any]) -> Any:
+    """Returns gradients as a dict or a tuple, as they were asked for."""
     if isinstance(inputs, Mapping):
         structure = tree.tree_structure(inputs, is_leaf=_is_whole)
         return ordered_like(inputs, tree.tree_unflatten(structure, gradients))

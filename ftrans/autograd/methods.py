@@ -28,6 +28,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, named
 from ftrans.numpy.numbers import whole
+from ftrans.numpy.of_type import OfType
 from ftrans.numpy.torch_functions import ELEMENTWISE, OTHERS
 from ftrans.numpy.torch_methods import (
     Functions,
@@ -297,7 +298,7 @@ def install() -> None:
     for name, dtype in entries(CASTS):
         setattr(Tensor, name, boundary(cast(name, dtype)))
     makers = {Functions: method_of, Views: _viewing}
-    for members in (Functions, Views, ValueMembers, GraphMembers, ViewMembers, _Members):
+    for members in (OfType, Functions, Views, ValueMembers, GraphMembers, ViewMembers, _Members):
         make = makers.get(members, lambda name, member: boundary(member))
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):

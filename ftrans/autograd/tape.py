@@ -23,7 +23,6 @@ import numpy as np
 
 from ftrans.autograd.ahead import expected, run_ahead
 from ftrans.autograd.apart import run_apart
-from ftrans.autograd.flags import look
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge, Segment, current, trimmed
@@ -38,7 +37,7 @@ from ftrans.autograd.values import (
     waiting,
     written_to,
 )
-from ftrans.interpreters.dependence import requiring, taking_part
+from ftrans.interpreters.dependence import look, requiring, taking_part
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import TAPE, settled
 from ftrans.ir.leap import Leap, results_of

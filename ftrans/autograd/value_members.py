@@ -17,7 +17,7 @@ from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import ConcretizationError, DTypeError, GraphError, UnsupportedError
 from ftrans.ir import Tracer
-from ftrans.ir.dtype import is_complex, is_float, is_integer
+from ftrans.ir.dtype import is_integer
 from ftrans.ir.stack import untraced
 from ftrans.ir.trail import Trail
 from ftrans.numpy import protocols
@@ -63,30 +63,6 @@ class ValueMembers:
         return self.new_full(sizes_of(size), 1, **options)
 
     new_empty = new_zeros
-
-    def is_floating_point(self: Any) -> bool:
-        """Tells whether its elements are real numbers of floating point."""
-        return is_float(self.dtype)
-
-    def is_complex(self: Any) -> bool:
-        """Tells whether its elements are complex."""
-        return is_complex(self.dtype)
-
-    def size(self: Any, dim: int | None = None) -> Any:
-        """Returns the shape, or the size of a dimension."""
-        return self._type.shape if dim is None else self._type.shape[dim]
-
-    def numel(self: Any) -> int:
-        """Returns the number of elements."""
-        return self._type.size
-
-    nelement = numel
-
-    def dim(self: Any) -> int:
-        """Returns the number of dimensions."""
-        return self._type.ndim
-
-    ndimension = dim
 
     def __len__(self: Any) -> int:
         if not self._type.ndim:

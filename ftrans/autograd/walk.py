@@ -14,6 +14,7 @@ from ftrans.autograd.ahead import CHANGED, Ahead
 from ftrans.autograd.hooks import checked
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode, switch
+from ftrans.autograd.pending import pulled_back
 from ftrans.autograd.segment import Edge, Segment, current
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
@@ -24,7 +25,7 @@ from ftrans.interpreters.dependence import behind, depends
 from ftrans.interpreters.node_names import listed
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
-from ftrans.primitives import add_p, call_p
+from ftrans.primitives import add_p
 from ftrans.primitives.control.common import pick, present, spread
 from ftrans.runtime import run, run_small
 
@@ -362,12 +363,7 @@ def _recorded(
     for x, to in inputs:
         code = found.add(type_of(x), x, to)
         operands.append(make_tracer(found, code if state.grad else found.twin(code), type_of(x)))
-    params = Params({"program": program})
-
-    def pullback(*cts: Any) -> Any:
-        return bind(call_p, [*operands, *cts], params)
-
-    return recorded(pullback, *cotangents)
+    return pulled_back(program, operands, cotangents)
 
 
 def key_of(target: Any) -> Any:

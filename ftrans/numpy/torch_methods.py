@@ -19,12 +19,12 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer
-from ftrans.ir.dtype import is_complex, is_float
 from ftrans.ir.stack import state
 from ftrans.numpy.axes import canonical_axes, canonical_axis
 from ftrans.numpy.inplace import writing
 from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
+from ftrans.numpy.of_type import OfType
 from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, along, int64
 from ftrans.numpy.views import view_of
@@ -344,8 +344,7 @@ def _of_values(function: Function) -> Function:
 class _Members:
     """Has methods of tensors that are no functions in the tables of those."""
 
-    def size(self: Any, dim: int | None = None) -> Any:
-        return self.shape if dim is None else self.shape[dim]
+    is_floating_point, is_complex, size = OfType.is_floating_point, OfType.is_complex, OfType.size
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         return tuple([get(self) for get in indices_of(self, dim)])
@@ -375,12 +374,6 @@ class _Members:
 
     def new_tensor(self: Any, data: Any, dtype: Any = None, **options: Any) -> Any:
         return fnp.array(data, dtype or self.dtype)
-
-    def is_floating_point(self: Any) -> bool:
-        return is_float(self.dtype)
-
-    def is_complex(self: Any) -> bool:
-        return is_complex(self.dtype)
 
     def is_contiguous(self: Any) -> bool:
         return True
