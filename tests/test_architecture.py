@@ -65,7 +65,7 @@ CEILINGS = {
     "ir": 2702,
     "nn": 3163,
     "numpy": 10577,
-    "primitives": 9954,
+    "primitives": 9953,
     "random": 1231,
     "runtime": 4590,
     "scipy": 820,

@@ -71,8 +71,7 @@ class Callee(ABC):
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, Callee)
-            and type(other) is type(self)
+            type(other) is type(self)  # names are gone where Python ends
             and self._hash == other._hash
             and (self.name, self.types, self.key) == (other.name, other.types, other.key)
         )
