@@ -11,7 +11,7 @@ from ftrans.autograd.modes import Mode
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.tape import Tape, recorded
 from ftrans.autograd.tensor import Tensor
-from ftrans.interpreters.slopes import ELSEWHERE, LEAF, NO_GRADIENT, slopes
+from ftrans.interpreters.slopes import slopes
 from ftrans.ir import Params, Program, bind, make_tracer
 from ftrans.ir.stack import state
 from ftrans.primitives import call_p
@@ -33,27 +33,20 @@ def slopes_of(roots: Sequence[Any], seeds: Sequence[Any], sinks: Sequence[Any]) 
     outs = list(dict.fromkeys([*roots, *inner, *found.pending()]))
     targets, (program, operands) = found.targets, found.close_at([x._index for x in outs])
     places = tuple([i for x in leaves for i, target in enumerate(targets) if target is x])
-    if (
-        len({*roots, *sinks}) < len(roots) + len(sinks)
-        or len(places) != len(leaves)
-        or len(operands) > len(targets)
-        or program.calls_host
-    ):
+    run = tuple([i for i, target in enumerate(targets) if isinstance(target, Edge)])
+    if len({*roots, *sinks}) < len(roots) + len(sinks) or len(places) != len(leaves):
         return None
-    ends = tuple([_ENDS.get(type(target), LEAF) for target in targets])
-    plan = slopes(keep(program), ends, places, len(roots), len(inner))
+    if len(operands) > len(targets):
+        return None
+    plan = slopes(keep(program), places, run, len(roots), len(inner))
     if plan is None:
         return None
-    given = [make_tracer(found, ~i, found.input_types[i]) for i in plan.inputs]
-    given += [make_tracer(found, outs[p]._index, outs[p]._type) for p in plan.outputs]
+    codes = [~number if number < len(operands) else number - len(operands) for number in plan.taken]
+    given = [make_tracer(found, code, found.type(code)) for code in codes]
     with Mode(True):
         gradients = pulled_back(plan.program, given, seeds)
-    order = [*[leaves[i] for i in plan.leaves], *inner]
-    by_sink = {id(x): gradient for x, gradient in zip(order, gradients, strict=True)}
+    by_sink = {id(x): gradient for x, gradient in zip([*leaves, *inner], gradients, strict=True)}
     return [by_sink[id(x)] for x in sinks]
-
-
-_ENDS = {type(None): NO_GRADIENT, Edge: ELSEWHERE}
 
 
 def pulled_back(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> Sequence[Any]:

@@ -2,70 +2,70 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ftrans.interpreters.backward import Numbers, pruned, pullback_anew
+from ftrans.interpreters.backward import Numbers, pullback_anew
 from ftrans.interpreters.base import excerpt, memoised
-from ftrans.interpreters.dependence import behind, depends, requiring
+from ftrans.interpreters.dependence import behind, requiring
 from ftrans.ir import Program
 
 
 class Slopes(NamedTuple):
-    """Says how gradients are computed of a program's inputs, and of outputs.
+    """Says how gradients are computed of some values of a program with respect to others.
 
     Attributes:
-        program: from these, and the cotangents of roots, to the gradients.
-        inputs: those that it takes.
-        outputs: those that it takes.
-        leaves: which of the leaves each of the first gradients is of; the others follow in order.
+        program: from `taken`, and the cotangents of roots, to the gradients.
+        taken: values of the program, by number.
     """
 
     program: Program
-    inputs: Numbers
-    outputs: Numbers
-    leaves: Numbers
-
-
-NO_GRADIENT, LEAF, ELSEWHERE = range(3)
-"""What the gradient of an input is for: nothing, a leaf, or what was run before."""
+    taken: Numbers
 
 
 @memoised
 def slopes(
-    program: Program, ends: Numbers, leaves: Numbers, roots: int, inner: int
+    program: Program, leaves: Numbers, run: Numbers, roots: int, inner: int
 ) -> Slopes | None:
     """Returns how the first outputs, the roots, are differentiated, so that it can be in turn.
 
-    It is None where gradients go elsewhere, where what is asked for is not all reached, and where
-    some of it lies behind another.
+    No more is computed anew than what lies between. It is None where not all of what is asked for
+    is reached, where some of it lies behind another, and where functions of users are called.
 
     Args:
         program: any program.
-        ends: for each input what its gradient is for.
         leaves: the inputs that are asked for.
+        run: the inputs that these may lie behind, too.
         roots: how many roots there are.
-        inner: how many of the outputs that follow are asked for.
+        inner: how many of the outputs that follow are asked for as well.
     """
-    count = roots + inner
-    found = set(behind(program, frozenset(range(roots)))[1])
-    asked = range(roots, count)
-    if not found.issuperset(asked):
+    asked: list[Any] = [*leaves, *program.outputs[roots : roots + inner]]
+    ends: list[Any] = list(program.outputs[:roots])
+    before, _ = behind(program, frozenset(range(roots)))
+    if leaves and not set(before).isdisjoint(run):
         return None
-    outputs = [*range(count), *sorted(found.difference(range(count)))]
-    every = tuple(range(len(program.inputs)))
-    atoms = [program.outputs[p] for p in outputs]
-    part, used = pruned(excerpt(program, every, program.numbered(), atoms))
-    if not {*used}.issuperset(leaves) or ELSEWHERE in [ends[i] for i in used]:
+    moved, between = set(asked), []
+    for entry in program.numbered():
+        equation, numbers, _ = entry
+        if not moved.isdisjoint(equation.operands):
+            if not moved.isdisjoint(numbers):
+                return None
+            moved.update(numbers)
+            between.append(entry)
+    if len(set(asked)) < len(asked) or not moved.issuperset(ends):
         return None
-    places, needs = [used.index(i) for i in leaves], depends(part)
-    for p in asked:
-        if not (needs[p].inputs.isdisjoint(places) and needs[p].outputs.isdisjoint({*asked} - {p})):
-            return None
-    flags = requiring(part, tuple([ends[i] == LEAF for i in used]))
-    kept = tuple([p for p, flag in enumerate(flags) if flag and p not in asked])
-    active = tuple([i in leaves for i in used])
-    pulled, there = pullback_anew(part, active, tuple(asked), kept, tuple(range(roots)), ())
-    if not all(there):
+    needed, entries = set(ends), []
+    for entry in reversed(between):
+        equation, numbers, _ = entry
+        if not needed.isdisjoint(numbers):
+            needed.update(equation.operands)
+            entries.append(entry)
+    made = {number for _, numbers, _ in entries for number in numbers}
+    others = sorted([a for a in needed.difference(made, asked) if type(a) is int])
+    values = [*ends, *[a for a in program.outputs[roots:] if a in made]]
+    part = excerpt(program, [*asked, *others], reversed(entries), values)
+    active = (True,) * len(asked) + (False,) * len(others)
+    kept = tuple([p for p, flag in enumerate(requiring(part, active)) if flag])
+    if part.calls_host:
         return None
-    taken = tuple([outputs[p] for p in (*asked, *kept)])
-    return Slopes(pulled, used, taken, tuple(sorted(range(len(leaves)), key=places.__getitem__)))
+    pulled, there = pullback_anew(part, active, (), kept, tuple(range(roots)), ())
+    return Slopes(pulled, (*asked, *others, *[values[p] for p in kept])) if all(there) else None
