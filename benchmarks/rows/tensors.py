@@ -121,6 +121,37 @@ def _torch_hessian() -> Task:
     return lambda: hessian(lambda p: small.loss(torch, p, *given), params)
 
 
+def _inner(row: Row, settings: Settings) -> Iterator[Result]:
+    rivals = [Against("PyTorch", _torch_inner, faster(1.0))]
+    yield from race(row, settings, "", _tensors_inner, rivals)
+
+
+def _steps(xp: Any, grad: Any, params: Any, given: Any) -> Task:
+    """Returns the gradient of a loss after five steps of gradient descent, through these."""
+
+    def task() -> Any:
+        params.grad, moved = None, params
+        for _ in range(5):
+            (slope,) = grad(small.loss(xp, moved, *given), moved, create_graph=True)
+            moved = moved - 0.1 * slope
+        small.loss(xp, moved, *given).backward()
+        return params.grad.numpy()
+
+    return task
+
+
+def _tensors_inner() -> Task:
+    params, given = ftrans.tensor(small.parameters(), requires_grad=True), small.data()
+    return _steps(fnp, ftrans.autograd.grad, params, [*map(ftrans.tensor, given)])
+
+
+def _torch_inner() -> Task:
+    import torch
+
+    params, given = torch.as_tensor(small.parameters()).requires_grad_(), small.data()
+    return _steps(torch, torch.autograd.grad, params, [*map(torch.as_tensor, given)])
+
+
 ROWS = [
     Row(
         "backward",
@@ -132,6 +163,12 @@ ROWS = [
         "A training step of a perceptron (64-64-64-10, batch 64) by `backward()` and an update in "
         "place, against un-jitted `grad_and_value` and the same update.",
         _training,
+    ),
+    Row(
+        "tensors-inner",
+        "The gradient of a model of 64 parameters through five steps of gradient descent, each by "
+        "`grad(create_graph=True)`.",
+        _inner,
     ),
     Row(
         "tensors-hessian",
