@@ -13,7 +13,7 @@ import ftrans.torch as torch
 from ftrans import Tensor, func, tensor
 from ftrans import numpy as fnp
 from ftrans.autograd import engine, grad
-from ftrans.errors import GraphError
+from ftrans.errors import ArgumentError, GraphError
 from tests.helpers import assert_close
 
 AT = np.array([0.5, 1.25, -0.75])
@@ -164,7 +164,12 @@ def test_it_is_as_a_walk_has_it(name: str, monkeypatch: Any) -> None:
             assert_close(np.array(mine), np.array(other), 1e-12)
 
 
-def test_what_is_not_used_is_an_error() -> None:
+def test_bad_input_is_an_error() -> None:
     x, y = leaf(), leaf()
+    constant = tensor(AT) * 2
+    with pytest.raises(GraphError, match="does not require grad"):
+        grad((x * constant).sum(), constant, create_graph=True)
+    with pytest.raises(ArgumentError, match="input 0 is no tensor"):
+        grad((x * 2).sum(), AT, create_graph=True)
     with pytest.raises(GraphError, match="index 1, appears to not have been used"):
         grad((x * 2).sum(), [x, y], create_graph=True)
