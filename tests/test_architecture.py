@@ -56,12 +56,12 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5990,
+    "autograd": 5992,
     "custom": 5635,
     "external": 1167,
     "func": 7583,
     "interop": 2567,
-    "interpreters": 3890,
+    "interpreters": 3908,
     "ir": 2702,
     "nn": 3163,
     "numpy": 10577,

@@ -13,7 +13,7 @@ from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
 from ftrans.interpreters import Linearized
-from ftrans.interpreters.dependence import behind, depends, leaning, linearized, linked, saving
+from ftrans.interpreters.dependence import depends, leaning, linearized, linked, passed, saving
 from ftrans.ir import Program, type_of
 from ftrans.runtime import run
 
@@ -166,8 +166,10 @@ class Segment:
             saves = saving(self.program, self.active, split.linear, split.active)
         elif saves is None:
             return
-        for position in saves.intersection(behind(self.program, frozenset(positions))[1]):
-            self.freed.setdefault(position, call)
+        through = passed(self.program, frozenset(positions))
+        for position in saves:
+            if self.program.outputs[position] in through:
+                self.freed.setdefault(position, call)
         if saves and self.freed.keys() >= saves:
             split = split or self._linearized()
             outs = [p for p, on in enumerate(split.active) if on]

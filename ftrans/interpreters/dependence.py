@@ -11,7 +11,7 @@ from ftrans.interpreters.base import excerpt, memoised
 from ftrans.interpreters.jvp import Linearized, linearize
 from ftrans.ir import Equation, Literal, Program
 from ftrans.ir.steps import Step
-from ftrans.primitives import no_grad_p
+from ftrans.primitives import call_p, no_grad_p
 from ftrans.primitives.control.common import pick
 
 
@@ -131,6 +131,21 @@ def behind(program: Program, positions: frozenset[int]) -> tuple[list[int], list
     inputs = frozenset[int]().union(*[needs.inputs for needs in found])
     outputs = frozenset[int]().union(*[needs.outputs for needs in found])
     return sorted(inputs), [p for p in latest_first(program) if p in outputs]
+
+
+@memoised
+def passed(program: Program, positions: frozenset[int]) -> frozenset[int]:
+    """Returns the values that cotangents of outputs come to: not what a call takes and leaves."""
+    found: set[Any] = {program.outputs[position] for position in positions}
+    for equation, numbers, _ in reversed(list(program.numbered())):
+        pairs = enumerate(zip(numbers, moving(equation), strict=True))
+        outs = frozenset([i for i, (number, moves) in pairs if moves and number in found])
+        if outs and equation.primitive is call_p:
+            inner = passed(equation.params["program"], outs)
+            found.update([a for i, a in enumerate(equation.operands) if i in inner])
+        elif outs:
+            found.update(differentiated(equation))
+    return frozenset([a for a in found if type(a) is int])
 
 
 @memoised

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ftrans.interpreters.backward import exposed, marked, pruned, pulled
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.interpreters.dependence import behind, requiring, saving
+from ftrans.interpreters.dependence import behind, passed, requiring, saving
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import split
@@ -52,7 +52,8 @@ class Fused(NamedTuple):
         root: the position of that result.
         stops: the results at which the derivative stops, those that are computed last first.
         flags: for each result whether it requires grad.
-        saves: the results whose derivatives take what was saved; None where these are all.
+        saves: the results whose derivatives take what was saved; None where these are all, and the
+            root is computed of them all.
         reached: the inputs that the root depends on and that are differentiated.
         sent: the slots of the cotangents that it returns.
         rests: how it goes on from a result at which it has stopped, by position.
@@ -129,7 +130,9 @@ def fused(
         whole = finish(frame, outs)
     ends = tuple([i for i in inputs if active[i]])
     saves = saving(program, active, linear, reached)
-    needs = None if saves.issuperset(pick(range(len(flags)), flags)) else saves
+    through = passed(program, frozenset({root}))
+    spent = [p in saves and program.outputs[p] in through for p in pick(range(len(flags)), flags)]
+    needs = None if all(spent) else saves
     return Fused(whole, root, stops, flags, needs, ends, first, rests)
 
 

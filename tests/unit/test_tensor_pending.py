@@ -173,3 +173,17 @@ def test_bad_input_is_an_error() -> None:
         grad((x * 2).sum(), AT, create_graph=True)
     with pytest.raises(GraphError, match="index 1, appears to not have been used"):
         grad((x * 2).sum(), [x, y], create_graph=True)
+
+
+def test_what_a_gradient_does_not_need_is_not_gone_back_through_with_it() -> None:
+    x, w, other = leaf(), leaf([0.3, -0.2, 0.7]), leaf()
+
+    def step() -> list[Any]:
+        x.grad = w.grad = other.grad = None
+        y = (x * w + fnp.exp(other)).sum()
+        (slope,) = grad(y, x, create_graph=True)
+        ((slope * slope).sum() - 1).backward()
+        y.backward()
+        return [w.grad.numpy(), x.grad.numpy(), other.grad.numpy()]
+
+    assert_close(step(), [2 * w.numpy(force=True) + AT, w.numpy(force=True), np.exp(AT)], 1e-12)
