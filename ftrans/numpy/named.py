@@ -121,11 +121,11 @@ def called_by_names(
 
 _NAMES = frozenset({
     *("numpy", "detach", "cpu", "contiguous", "clone", "dim", "numel"),
-    *("new", "new_tensor", "tensor", "from_numpy", "as_tensor"),
+    *("new", "new_tensor", "tensor", "from_numpy", "as_tensor", "backward"),
 })  # fmt: skip
 """What code asks arrays for, or makes tensors by, that was written for PyTorch."""
 
-_GRAPHS = frozenset({"backward", "requires_grad", "requires_grad_"})
+_GRAPHS = frozenset({"requires_grad", "requires_grad_"})
 """What code asks for that goes backward itself."""
 
 _asked: WeakKeyDictionary[Any, int] = WeakKeyDictionary()

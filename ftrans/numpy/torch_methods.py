@@ -210,7 +210,7 @@ class Views:
 
     def squeeze(self: Any, *axes: Any, dim: Any = None) -> Any:
         """Leaves dimensions of size 1 out: all, or those among some."""
-        if dim is None and not axes:
+        if not self.ndim or (dim is None and not axes):
             return fnp.squeeze(self)
         axes = canonical_axes("squeeze", sizes_of(axes if dim is None else (dim,)), self.ndim)
         found = tuple([a for a in axes if self.shape[a] == 1])
