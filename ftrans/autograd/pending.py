@@ -27,12 +27,13 @@ def slopes_of(roots: Sequence[Any], seeds: Sequence[Any], sinks: Sequence[Any]) 
     found = state.tape
     if not isinstance(found, Tape) or found.one_by_one or found.hooks or OPEN or is_watched():
         return None
-    if any(x._v is not found for x in roots) or any(map(_is_special, found.pending())):
+    live = found.pending()
+    if any(x._v is not found for x in roots) or any(map(_is_special, live)):
         return None
     if any(type(x) is not Tensor or not x.requires_grad or _is_special(x) for x in sinks):
         return None
     inner, leaves = [[x for x in sinks if (x._v is found) is is_in] for is_in in (True, False)]
-    outs = list(dict.fromkeys([*roots, *inner, *found.pending()]))
+    outs = list(dict.fromkeys([*roots, *inner, *live]))
     targets, (program, operands) = found.targets, found.close_at([x._index for x in outs])
     places = tuple([i for x in leaves for i, target in enumerate(targets) if target is x])
     run = tuple([i for i, target in enumerate(targets) if isinstance(target, Edge)])

@@ -618,12 +618,7 @@ def test_forgetting_makes_no_difference() -> None:
 def test_a_rule_that_is_found_to_be_opaque_on_the_way_is_checked(monkeypatch: Any) -> None:
     monkeypatch.setattr(ftrans.config, "check", True)
 
-    class Late(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.x = x
-            return x**3
-
+    class Late(_Cube):
         @staticmethod
         def backward(ctx, ct):
             slope = 3 * ctx.x**2
@@ -636,11 +631,7 @@ def test_a_rule_that_is_found_to_be_opaque_on_the_way_is_checked(monkeypatch: An
 def test_a_rule_that_raises_is_checked(monkeypatch: Any) -> None:
     monkeypatch.setattr(ftrans.config, "check", True)
 
-    class Raises(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x**3
-
+    class Raises(_Cube):
         @staticmethod
         def backward(ctx, ct):
             raise ValueError("not now")
