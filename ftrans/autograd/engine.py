@@ -197,6 +197,8 @@ def _run_with_derivative(found: Tape, root: Tensor) -> Ahead | None:
 
 
 def _free(walk: Walk, place: Any) -> None:
+    for segment in walk.spent:
+        segment.spend(place)
     for segment, positions in walk.visited.items():
         segment.free(positions, place)
 

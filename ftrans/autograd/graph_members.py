@@ -139,7 +139,7 @@ class GraphMembers:
                 f"Can't detach views in-place. Use detach() instead.\n  view: {self._type}"
             )
         settle(self)
-        meta.edge, meta.leaf = None, False
+        self._edge, meta.leaf = None, False
         self._v = plain(self._v)
         if state.tape is not None:
             state.tape.owners.pop(id(self), None)

@@ -52,7 +52,7 @@ class Tangent:
         if self.shown is None or self.shown._v is not self.value:
             self.shown = made(self.value, 0, type_of(self.value))
             if self.edge is not None:
-                self.shown._metadata().edge = self.edge
+                self.shown._edge = self.edge
                 self.edge.segment.results.append((self.edge.position, ref(self.shown)))
         return self.shown
 

@@ -312,7 +312,7 @@ def standing_for(edge: GradientEdge) -> Tensor:
         target = current(Edge(segment, at))
     program = target.segment.program
     x = made(None, 0, program.type_of(program.outputs[target.position]))
-    x._metadata().edge = target
+    x._edge = target
     return x
 
 

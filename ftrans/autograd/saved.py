@@ -70,7 +70,7 @@ class SavedTensor:
         x = of_array(array)
         if target is not None:
             is_edge = isinstance(target, Edge)
-            x._metadata().edge = target if is_edge else Edge(passing([array], [target]), 0)
+            x._edge = target if is_edge else Edge(passing([array], [target]), 0)
         return x
 
     @property

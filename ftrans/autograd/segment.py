@@ -106,6 +106,12 @@ class Segment:
         self.results: list[tuple[int, ref[Tensor]]] = []
         self.freed: dict[int, Any] = {}
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is there whole, nobody looks at its cotangents, and nothing of it is freed."""
+        is_whole = self.ahead is None and self.operation is None and self.moved is None
+        return is_whole and not (self.hooks or self.retained or self.freed)
+
     @classmethod
     def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:
         """Returns a segment whose results a `backward` has been through."""

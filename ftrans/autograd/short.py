@@ -66,7 +66,7 @@ def unary(name: str, function: Function, depth: int = 1) -> Function:
                 tensor._v = tape
                 tensor._index = code = child.code
                 tensor._type = child.type  # type: ignore[assignment]
-                tensor._meta = None
+                tensor._edge = tensor._meta = None
                 tape.live.append(tensor)
                 if code > tape.most:
                     tape.flush()
@@ -202,7 +202,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                     tensor._v = tape
                     tensor._index = code = child.code
                     tensor._type = child.type  # type: ignore[assignment]
-                    tensor._meta = None
+                    tensor._edge = tensor._meta = None
                     tape.live.append(tensor)
                     if code > tape.most:
                         tape.flush()

@@ -371,7 +371,7 @@ def refresh(x: Tensor) -> None:
             new._v.run([x])
     else:  # operations are run one by one
         x._v = new._v
-        meta.edge = None if new._meta is None else new._meta.edge
+        x._edge = new._edge
 
 
 # -------------------------------------------------------------------------------- the general road

@@ -22,13 +22,12 @@ STALE = object()
 
 
 class Meta:
-    """Is what few tensors have: those that are leaves, results that were looked at, and views.
+    """Is what few tensors have: those that are leaves, views, and results that were looked at.
 
     Attributes:
         leaf: whether it is a leaf that requires grad.
         inference: whether it was made in inference mode.
         grad: the gradient that was accumulated.
-        edge: where the value comes from, if that requires grad: a result of a `Segment`.
         hooks: what is called with the gradient of a leaf, in order, by handle.
         after: what is called with a leaf once its gradient was accumulated.
         retains: whether a result keeps its gradient.
@@ -43,15 +42,14 @@ class Meta:
     """
 
     __slots__ = (
-        "after", "detached", "edge", "fixed", "get", "grad", "hooks", "inference", "leaf", "node",
-        "of", "retains", "version", "views",
+        "after", "detached", "fixed", "get", "grad", "hooks", "inference", "leaf", "node", "of",
+        "retains", "version", "views",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.leaf = False
         self.inference = False
         self.grad: Tensor | None = None
-        self.edge: Any = None
         self.hooks: dict[int, Callable[..., Any]] = {}
         self.after: dict[int, Callable[..., Any]] = {}
         self.retains = False
@@ -81,13 +79,15 @@ class Tensor(metaclass=_Kind):
     It is made by `tensor`, `as_tensor`, `from_numpy`, or by operations on tensors.
     """
 
-    __slots__ = ("__weakref__", "_index", "_meta", "_type", "_v")
+    __slots__ = ("__weakref__", "_edge", "_index", "_meta", "_type", "_v")
 
     _v: Any
     """An array that nobody writes to, the `Tape` in which the value is pending, or `STALE`."""
     _index: int
     """The value, where it is pending, as `Tracer.index` is one of a tracer."""
     _type: ArrayType
+    _edge: Any
+    """Where a value that is there comes from, if that requires grad: a result of a `Segment`."""
     _meta: Meta | None
 
     __hash__ = object.__hash__
@@ -106,22 +106,19 @@ class Tensor(metaclass=_Kind):
 
     def _settle(self, array: Any, edge: Any) -> None:
         """Gives a pending tensor its value, and says where it comes from."""
-        meta = self._meta
-        if (edge is not None or meta is not None) and not (meta and meta.leaf):
-            self._metadata().edge = edge
+        if self._meta is None or not self._meta.leaf:
+            self._edge = edge
         self._v = array
 
     def _target(self) -> Any:
         """Returns what the cotangent of a value that is there is for: a leaf, an edge or None."""
-        meta = self._meta
-        if meta is None:
-            return None
-        if meta.leaf or meta.edge is None:
-            return self if meta.leaf else None
-        if meta.edge.segment.moved is not None:
-            meta.edge = meta.edge.segment.moved[meta.edge.position]
+        edge = self._edge
+        if self._meta is not None and self._meta.leaf:
+            return self
+        if edge is not None and edge.segment.moved is not None:
+            self._edge = edge.segment.moved[edge.position]
             return self._target()
-        return meta.edge
+        return edge
 
     @property
     def is_leaf(self) -> bool:
@@ -140,7 +137,7 @@ class Tensor(metaclass=_Kind):
             return meta.parent.requires_grad and not meta.detached
         if isinstance(self._v, Trail):
             return self._v.requires(self._index)  # type: ignore[attr-defined]
-        return meta is not None and meta.edge is not None
+        return self._edge is not None
 
     @requires_grad.setter
     @boundary
@@ -200,7 +197,7 @@ def made(value: Any, index: int, type_: ArrayType) -> Tensor:
     tensor._v = value
     tensor._index = index
     tensor._type = type_
-    tensor._meta = None
+    tensor._edge = tensor._meta = None
     return tensor
 
 

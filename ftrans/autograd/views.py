@@ -280,12 +280,11 @@ def keep_grad(x: Tensor, moves: bool = True) -> None:
 
     Unless it moves, that of the value before, whose history is as it was, is kept as well.
     """
-    meta = x._metadata()
     before = x._target() if moves else None
     if before is not None:
         before.segment.retained.pop(before.position, None)
     settle(x)
-    if meta.edge is not None:
+    if x._edge is not None:
         segment, position = x._target()
         segment.retained[position] = ref(x)
         segment.values.setdefault(position, x._v)

@@ -23,6 +23,7 @@ from ftrans.errors import GraphError
 from ftrans.interpreters import batch, pruned, pullback_anew, pulled, pulled_kept
 from ftrans.interpreters.dependence import behind, depends
 from ftrans.interpreters.node_names import listed
+from ftrans.interpreters.passage import passage
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p
@@ -63,6 +64,10 @@ class Walk:
         self.reached: dict[Any, Any] = {}
         """The leaves and edges that results depend on, whether a cotangent arrives or not."""
         self.sinks: Any = None if sinks is None else {key_of(sink) for sink in sinks}
+        self.plain = not self.recorded and size is None
+        if self.plain and sinks is not None:
+            self.plain = Edge not in map(type, map(current, sinks))
+        self.spent: list[Segment] = []
         self.waiting: dict[Segment, dict[int, Any]] = {}
         self.heap: list[tuple[float, Segment]] = []
         self.visited: dict[Segment, set[int]] = {}
@@ -175,6 +180,8 @@ class Walk:
 
     def through(self, segment: Segment, arrived: Cts) -> None:
         """Takes the cotangents of results of a segment to what it was computed of."""
+        if self.plain and segment.plain and self._pass(segment, arrived):
+            return
         inputs, outputs = behind(segment.program, frozenset(arrived))
         ends = [current(to) for i in inputs if (to := segment.targets[i]) is not None]
         for target in ends + [Edge(segment, position) for position in outputs]:
@@ -190,6 +197,30 @@ class Walk:
         found = {~p: arrived.pop(p) for p in stops if p in arrived}
         self._pull(segment, stops, arrived, found, False)
         self.go_on(segment, stops, found)
+
+    def _pass(self, segment: Segment, arrived: Cts) -> bool:
+        """Does what `through` does where nobody looks on; returns whether it has."""
+        residuals, targets, wanted = segment.residuals, segment.targets, None
+        if self.sinks is not None:
+            wanted = tuple([to is not None and self._asks(to) for to in targets])
+        way = passage(segment.program, segment.active, frozenset(arrived), wanted)
+        if way is None or not segment.plain:  # another thread has freed it, or opened it up
+            return False
+        for i in way.reached:
+            self.reached.setdefault(key_of(targets[i]), current(targets[i]))
+        if way.spends:
+            self.spent.append(segment)
+        else:
+            self.visited.setdefault(segment, set()).update(arrived)
+        cts = run(way.program, [*residuals, *[arrived[p] for p in way.given]])
+        for i, ct in zip(way.sent, cts, strict=True):
+            self.send(targets[i], ct)
+        return True
+
+    def _asks(self, target: Any) -> bool:
+        """Tells whether a target is asked for, or lies on the way to one."""
+        target = current(target)
+        return self.leads(target) if type(target) is Edge else id(target) in self.sinks
 
     def go_on(self, segment: Segment, stops: Stops, found: Cts, ahead: Ahead | None = None) -> None:
         """Takes the cotangents that are found of stops, by their slots, to where they belong.

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from ftrans.interpreters.backward import exposed, marked, pruned, pulled
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.interpreters.dependence import behind, passed, requiring, saving
+from ftrans.interpreters.dependence import behind, requiring
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import split
+from ftrans.interpreters.passage import saved_by
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.arithmetic import accumulate
@@ -129,11 +130,8 @@ def fused(
             rests[stop] = Rest(rest, taken, added, sent, unchanged)
         whole = finish(frame, outs)
     ends = tuple([i for i in inputs if active[i]])
-    saves = saving(program, active, linear, reached)
-    through = passed(program, frozenset({root}))
-    spent = [p in saves and program.outputs[p] in through for p in pick(range(len(flags)), flags)]
-    needs = None if all(spent) else saves
-    return Fused(whole, root, stops, flags, needs, ends, first, rests)
+    saves = saved_by(program, active, linear, reached, frozenset({root}))
+    return Fused(whole, root, stops, flags, saves, ends, first, rests)
 
 
 def _adding(

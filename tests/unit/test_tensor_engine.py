@@ -1174,7 +1174,7 @@ def test_what_a_backward_needs_is_let_go_of_after_it() -> None:
     x, data = leaf(np.ones(8)), plain(np.ones(8))
     loss, other = (x * x).sum(), data * 2  # the second is of no interest to backward
     assert (loss.item(), other.sum().item()) == (8.0, 16.0)
-    segment = loss._meta.edge.segment  # type: ignore[union-attr]
+    segment = loss._edge.segment
     assert segment.residuals
     loss.backward()
     assert not segment.residuals
