@@ -118,11 +118,16 @@ class Tape(Ends):
 
     def add(self, type: ArrayType, source: Any, target: Any) -> int:
         """Adds an input, an array that nobody will write to, and returns its code."""
-        self.step_to(type)
+        child = self.step.child
+        if child is not None and child.key is type:
+            self.step = child
+        else:
+            self.step_to(type)
         self.input_types.append(type)
         self.sources.append(source)
         self.targets.append(target)
-        self.active = self.active or target is not None
+        if target is not None:
+            self.active = True
         return ~(len(self.sources) - 1)
 
     def go(self, leap: Leap) -> None:
@@ -169,24 +174,25 @@ class Tape(Ends):
 
     def code_of(self, x: Tensor) -> int:
         """Returns the code of a tensor's value, as the grad mode of this thread has it."""
-        owners = self.owners if self.grad else self.quiet
+        grad, value = self.grad, x._v
+        owners = self.owners if grad else self.quiet
         owned = owners.get(id(x))
-        if owned is not None and owned[2] is x._v:
+        if owned is not None and owned[2] is value:
             code = owned[1]
-        elif x._v is self:
-            return x._index if self.grad else self.twin(x._index)
+        elif value is self:
+            return x._index if grad else self.twin(x._index)
         else:
-            if self.one_by_one:  # to make a view again is an operation of its own
+            if self.most < 0:  # to make a view again is an operation of its own
                 self.ran(settle, x)
-            elif x._v is STALE:
+            elif value is STALE:
                 refresh(x)
                 return self.code_of(x)
-            elif type(x._v) is Tape:
+            elif type(value) is Tape:
                 settle(x)
-            code = self.add(x._type, x._v, x._target() if self.grad else None)
-            if not self.one_by_one:
+            code = self.add(x._type, x._v, x._target() if grad else None)
+            if self.most >= 0:
                 owners[id(x)] = x, code, x._v  # which keeps the tensor, and so its identity
-        return code if self.grad or not tangents_of(x._v) else self.twin(code)
+        return code if grad or not tangents_of(x._v) else self.twin(code)
 
     def tracer_of(self, x: Tensor) -> Tracer:
         """Returns what stands for a tensor in front-end functions."""

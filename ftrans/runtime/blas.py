@@ -13,7 +13,6 @@ import math
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ftrans.ir import Program
@@ -104,9 +103,4 @@ class _OneThread:
                 put(count)
 
 
-_one_thread, _as_it_is = _OneThread(), nullcontext()
-
-
-def threads_for(program: Program) -> AbstractContextManager[Any]:
-    """Returns the scope in which a program is interpreted."""
-    return _one_thread if is_small(program) else _as_it_is
+one_thread = _OneThread()

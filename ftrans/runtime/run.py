@@ -29,7 +29,7 @@ from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.observe import Observes, observing
 from ftrans.primitives.outside import silently
 from ftrans.runtime.anomaly import look_for_nan
-from ftrans.runtime.blas import threads_for
+from ftrans.runtime.blas import is_small, one_thread
 from ftrans.runtime.cache import count, keep
 from ftrans.runtime.choice import OBSERVED, choose, note, plan_of
 from ftrans.runtime.executable import Executable, is_wide
@@ -164,12 +164,18 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
                 jax.block_until_ready(outputs)  # what Python raises is to be raised here
         return outputs if as_jax else list(map(to_host, outputs))
     inputs = arrays if host else list(map(np.asarray, arrays))
-    with threads_for(program):
-        outputs = silently(program.calls_host, evaluate, np, program, inputs)
+    outputs = _by_numpy(program, inputs)
     if as_jax:
         with x64():
             return [to_jax(output) for output in outputs]
     return _own(outputs, inputs)
+
+
+def _by_numpy(program: Program, arrays: Sequence[Any]) -> list[Any]:
+    if is_small(program):
+        with one_thread:
+            return silently(program.calls_host, evaluate, np, program, arrays)
+    return silently(program.calls_host, evaluate, np, program, arrays)
 
 
 _SMALL = 1 << 16
@@ -208,13 +214,17 @@ def _apart(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[jax.Array]:
     return found
 
 
+_OWNED = 0x505
+"""The flags of an array that is C-contiguous, aligned, writeable, and has memory of its own."""
+
+
 def _own(outputs: Sequence[Any], inputs: Sequence[Any]) -> list[np.ndarray]:
     """Returns the outputs as contiguous arrays that share memory with nothing else."""
     taken = set(map(id, inputs))
     owned = []
     for output in outputs:
         array = output if type(output) is np.ndarray else np.asarray(output)
-        if id(array) in taken or array.base is not None or not array.flags.carray:
+        if id(array) in taken or array.flags.num & _OWNED != _OWNED:
             array = np.array(array, order="C")
         taken.add(id(array))
         owned.append(array)
@@ -312,8 +322,7 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     ):
         return run(program, arrays)
     final = plan.final(program)
-    with threads_for(final):
-        found = silently(final.calls_host, evaluate, np, final, arrays)
+    found = _by_numpy(final, arrays)
     return found if _HOST.issuperset(map(type, found)) else list(map(np.asarray, found))
 
 
