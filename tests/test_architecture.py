@@ -56,18 +56,18 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5993,
+    "autograd": 5998,
     "custom": 5635,
     "external": 1167,
     "func": 7583,
     "interop": 2567,
-    "interpreters": 3908,
+    "interpreters": 4058,
     "ir": 2702,
     "nn": 3163,
     "numpy": 10577,
     "primitives": 9953,
     "random": 1231,
-    "runtime": 4590,
+    "runtime": 4596,
     "scipy": 820,
     "torch": 898,
     "verify": 3233,

@@ -41,6 +41,7 @@ def _chain(row: Row, settings: Settings) -> Iterator[Result]:
         ("its loss is asked for before", "loss", 1.2),
         ("a hook in the middle", "hook", 1.3),
         ("a value in the middle is asked for", "value", 1.5),
+        ("by autograd.grad", "grad", 1.1),
     ]
     for case, look, most in cases:
         rivals = [

@@ -10,6 +10,7 @@ from ftrans.autograd.segment import Segment
 from ftrans.config import config
 from ftrans.interpreters.fused import Fused, fused
 from ftrans.ir import Program
+from ftrans.primitives.control.common import Mask
 from ftrans.primitives.observe import observing
 from ftrans.runtime import run
 
@@ -21,10 +22,17 @@ CHANGED = "changed"
 
 
 class Ahead(NamedTuple):
-    """Is what a program with the derivative of a result has returned."""
+    """Is what a program with the derivative of a result has returned.
+
+    Attributes:
+        plan: what was run.
+        values: what it has returned.
+        whole: whether that is all of the derivative, for the cotangent 1.
+    """
 
     plan: Fused
     values: Sequence[Any]
+    whole: bool
 
     def pulled(self) -> dict[int, Any]:
         """Returns the cotangents as far as the first stops, by their slots."""
@@ -49,15 +57,27 @@ class Ahead(NamedTuple):
         found.update(zip(rest.sent, cts, strict=True))
 
 
-def run_ahead(segment: Segment, root: int) -> Ahead | None:
-    """Runs a segment and the derivative of a result as one; None where that cannot be."""
-    program = segment.program
-    on = CHANGED not in program.memo and not program.calls_host
-    plan = fused(program, segment.active, root, segment.stops, on)
-    if plan is None:
+def run_ahead(
+    segment: Segment, root: int, seed: Any = None, wanted: Mask | None = None
+) -> Ahead | None:
+    """Runs a segment and the derivative of a result as one; None where that cannot be.
+
+    The cotangent of the result is `seed`, None for 1; `wanted` is as for `fused`.
+    """
+    program, operands = segment.program, segment.operands
+    if seed is None and wanted is None:
+        on = CHANGED not in program.memo and not program.calls_host
+        plan = fused(program, segment.active, root, segment.stops, on)
+    elif segment.stops:
+        return None
+    else:
+        plan = fused(program, segment.active, root, wanted=wanted, seeded=seed is not None)
+        operands = operands if seed is None else [*operands, seed]
+    if plan is None or (wanted is not None and not any(wanted[i] for i in plan.reached)):
         return None
     try:
-        segment.ahead = Ahead(plan, run(plan.program, segment.operands))
+        found = run(plan.program, operands)
+        segment.ahead = Ahead(plan, found, seed is None and wanted is None)
     except Exception:  # perhaps in the derivative; else it is raised once more
         return None
     return segment.ahead
@@ -69,7 +89,7 @@ def taken(segment: Segment, root: int) -> Ahead | None:
         return None
     segment.program.memo[_GONE_BACK] = root
     ahead = segment.ahead
-    return ahead if ahead and ahead.plan.root == root else None
+    return ahead if ahead and ahead.whole and ahead.plan.root == root else None
 
 
 def expected(program: Program) -> int | None:

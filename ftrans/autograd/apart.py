@@ -130,9 +130,9 @@ def _spent(segment: Segment) -> list[Segment | None]:
     """Returns the segments of operations that nobody goes back through any more."""
     call = next(iter(segment.freed.values()), None)
     needs = required(segment.program, segment.active)
-    return [
-        None
-        if needs.isdisjoint(part.gives)
-        else Segment.spent(part.program, [None] * len(part.program.inputs), call)
-        for part in parts(segment.program)
-    ]
+    found: list[Segment | None] = []
+    for part in parts(segment.program):
+        own = Segment(None, [], [None] * len(part.program.inputs), part.program, [])
+        own.spend(call)
+        found.append(None if needs.isdisjoint(part.gives) else own)
+    return found

@@ -54,7 +54,9 @@ def leaf(array: Any, requires_grad: bool) -> Tensor:
             f"tensor: only Tensors of floating point and complex dtype can require gradients.\n"
             f"  dtype: {array.dtype}\n  Pass dtype='float32'."
         )
-    made = of_array(array).requires_grad_(requires_grad)
+    made = of_array(array)
+    if requires_grad:
+        made.requires_grad_()
     if state.inference:
         made._metadata().inference = True
     return made

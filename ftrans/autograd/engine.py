@@ -143,22 +143,29 @@ def _walked(
     return walk
 
 
-def _at_once(x: Tensor, call: str) -> Walk | None:
-    """Goes backward from a scalar, by a derivative that is run with it; None where that cannot be.
+def _at_once(x: Any, call: str, given: Any = None, sinks: Any = None) -> Walk | None:
+    """Goes backward by a derivative that is run with its root; None where that cannot be.
 
     What is pending is run so. What was asked for before has been, if one went back from it the last
-    time that its program was run.
+    time that its program was run. `given` is the cotangent of the root, as it was given.
     """
-    if OPEN or x._type.size != 1 or is_complex(x._type.dtype):
+    if OPEN or type(x) is not Tensor or x._v is None or not all(map(_is_leaf, sinks or ())):
         return None
+    seed = None
+    if given is not None:
+        if x._v is not state.tape or not x.requires_grad:
+            return None
+        (seed,) = _seeds(call, [x], given, False)
+    elif x._type.size != 1 or is_complex(x._type.dtype):
+        return None
+    walk, ahead = Walk(call, sinks, False), None
     if x._v is state.tape:
-        ahead = _run_with_derivative(state.tape, x)
-    else:
-        target = None if x._v is STALE else x._target()
-        ahead = taken(*target) if isinstance(target, Edge) else None
+        ahead = _run_with_derivative(state.tape, x, seed, walk)
+    elif seed is None and x._v is not STALE and isinstance(target := x._target(), Edge):
+        ahead = taken(*target) if walk.asked_of(target.segment.targets) is None else None
     if ahead is None:
         return None
-    walk, place, edge = Walk(call, None, False), (call, here()), x._target()
+    place, edge = (call, here()), x._target()
     segment, plan, found = edge.segment, ahead.plan, ahead.pulled()
     targets = segment.targets
     for i in plan.reached:
@@ -178,14 +185,18 @@ def _at_once(x: Tensor, call: str) -> Walk | None:
     return walk
 
 
-def _run_with_derivative(found: Tape, root: Tensor) -> Ahead | None:
+def _is_leaf(x: Any) -> bool:
+    return type(x) is Tensor and x._meta is not None and x._meta.leaf
+
+
+def _run_with_derivative(found: Tape, root: Tensor, seed: Any, walk: Walk) -> Ahead | None:
     """Runs what is pending with the derivative of a result; None where that cannot be."""
     state.tape = None  # what finalizers record from here on is another tape's
     tensors = found.pending()
     places, program, operands, targets = found.gathered(tensors, found.hooks)
     segment = Segment(None, [], targets, program, operands)
     segment.put(found.hooks, places)
-    ahead = found.ran(run_ahead, segment, places[root._index])
+    ahead = found.ran(run_ahead, segment, places[root._index], seed, walk.asked_of(targets))
     if ahead is None:
         return None
     flags = ahead.plan.flags
@@ -218,6 +229,7 @@ def _sink(call: str, index: int, x: Any) -> Any:
 
 
 @boundary
+@backward_pass
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
@@ -247,14 +259,6 @@ def backward(
     if grad_variables is not None or retain_variables is not None:
         olds = grad_variables, retain_variables
         grad_tensors, retain_graph = renamed(grad_tensors, retain_graph, *olds)
-    go_back(tensors, grad_tensors, retain_graph, create_graph, inputs)
-
-
-@backward_pass
-def go_back(
-    tensors: Any, grad_tensors: Any, retain_graph: bool | None, create_graph: bool, inputs: Any
-) -> None:
-    """Does what `backward` says."""
     check_outside("backward()", _INSIDE)
     sinks = None
     if inputs is not None:
@@ -263,8 +267,8 @@ def go_back(
             raise GraphError("backward(): the inputs argument cannot be empty.")
     retain = create_graph if retain_graph is None else retain_graph
     walk = None
-    if type(tensors) is Tensor and sinks is None and grad_tensors is None:
-        walk = None if retain or create_graph else _at_once(tensors, "backward()")
+    if not (retain or create_graph):
+        walk = _at_once(tensors, "backward()", grad_tensors, sinks)
     if walk is None:
         roots = _listed(tensors)
         for index, x in enumerate(roots):
@@ -336,16 +340,19 @@ def grad(
     sinks = _listed(inputs)
     if not sinks:
         raise GraphError("grad(): the inputs argument cannot be empty.")
-    for index, x in enumerate(roots):
-        _check_root("grad()", index, x)
-    size = _batch_size(grad_outputs) if is_grads_batched else None
-    seeds = _seeds("grad()", roots, grad_outputs, create_graph, size)
-    retain = create_graph if retain_graph is None else retain_graph
-    if create_graph and retain and size is None:
-        slopes = slopes_of(roots, seeds, sinks)
-        if slopes is not None:
-            return _like(inputs, slopes)
-    walk = _walked("grad()", roots, seeds, sinks, retain, create_graph, size)
+    retain, walk = create_graph if retain_graph is None else retain_graph, None
+    if len(roots) == 1 and not (retain or create_graph or is_grads_batched):
+        walk = _at_once(roots[0], "grad()", grad_outputs, sinks)
+    if walk is None:
+        for index, x in enumerate(roots):
+            _check_root("grad()", index, x)
+        size = _batch_size(grad_outputs) if is_grads_batched else None
+        seeds = _seeds("grad()", roots, grad_outputs, create_graph, size)
+        if create_graph and retain and size is None:
+            slopes = slopes_of(roots, seeds, sinks)
+            if slopes is not None:
+                return _like(inputs, slopes)
+        walk = _walked("grad()", roots, seeds, sinks, retain, create_graph, size)
     found: dict[Any, Any] = {}
     for index, x in enumerate(sinks):
         target = x._target()

@@ -19,7 +19,8 @@ from ftrans.autograd.saved import (
 )
 from ftrans.autograd.tensor import Tensor, base_of, check_tensor
 from ftrans.autograd.walk import walking
-from ftrans.errors import ArgumentError, MissingAttributeError
+from ftrans.errors import ArgumentError
+from ftrans.numpy.advice import declining
 from ftrans.traceback import boundary
 
 __all__ = [
@@ -106,15 +107,9 @@ def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
 
 _INSTEAD = {
     "region_activation_memory_budget": "What is saved is chosen for a program as a whole; to save "
-    "less, pack it: saved_tensors_hooks, or save_on_cpu",
-    "set_override_stale_capture_stream": "There are no streams. Leave the call out",
-    "set_warn_on_accumulate_grad_stream_mismatch": "There are no streams. Leave the call out",
+    "less, pack it: saved_tensors_hooks, or save_on_cpu.",
+    "set_override_stale_capture_stream": "There are no streams. Leave the call out.",
+    "set_warn_on_accumulate_grad_stream_mismatch": "There are no streams. Leave the call out.",
 }
 
-
-@boundary
-def __getattr__(name: str) -> Any:
-    text = f"module {__name__!r} has no attribute {name!r}"
-    if name not in _INSTEAD:
-        raise AttributeError(text)
-    raise MissingAttributeError(f"{text}.\n  {_INSTEAD[name]}.")
+__getattr__ = declining(__name__, _INSTEAD.get)

@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import ftrans.numpy as fnp
-from ftrans.autograd.engine import backward, go_back
+from ftrans.autograd.engine import backward
 from ftrans.autograd.hooks import register_hook, register_post_accumulate_grad_hook
 from ftrans.autograd.levels import plain
 from ftrans.autograd.nodes import Node, node_of, target_of
@@ -34,10 +34,7 @@ class GraphMembers:
         It is `autograd.backward` of this tensor; `gradient` is that of something else with respect
         to it, and 1 for a scalar. `retain_variables` is the old name of `retain_graph`.
         """
-        if retain_variables is not None:
-            backward(self, gradient, retain_graph, create_graph, None, inputs, retain_variables)
-            return
-        go_back(self, gradient, retain_graph, create_graph, inputs)
+        backward(self, gradient, retain_graph, create_graph, None, inputs, retain_variables)
 
     register_hook = register_hook
 

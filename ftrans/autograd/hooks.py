@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ftrans.autograd.tape import Tape, refresh, settle
+from ftrans import numpy as fnp
+from ftrans.autograd.tape import Tape, recorded, refresh, settle
 from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.errors import ArgumentError, GraphError
 from ftrans.ir.stack import state
@@ -131,3 +132,17 @@ def checked(hook: Hook, given: Any, new: Any) -> Any:
             f"  given: {given._type}\n  returned: {new._type}"
         )
     return new
+
+
+def row(x: Any, index: int) -> Any:
+    """Returns one of several cotangents, or of each in a tuple; None stays None."""
+    if type(x) is tuple:
+        return tuple([row(y, index) for y in x])
+    return None if x is None else x[index]
+
+
+def stacked(rows: Sequence[Any]) -> Any:
+    """Undoes `row`; where a row has become None there is none."""
+    if type(rows[0]) is tuple:
+        return tuple(map(stacked, zip(*rows, strict=True)))
+    return None if any(x is None for x in rows) else recorded(lambda *xs: fnp.stack(xs), *rows)

@@ -11,18 +11,14 @@ import functools
 import itertools
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import ref
 
 import numpy as np
 
 from ftrans.autograd.tensor import Tensor, made
-from ftrans.interpreters import jvp
+from ftrans.interpreters.levels import NONE, Levels, Place, along_levels
 from ftrans.ir import Program, type_of
-
-Levels: TypeAlias = frozenset[int]
-NONE: Levels = frozenset()
-Place: TypeAlias = tuple[int, Levels]
 
 OPEN: set[int] = set()
 """The levels that are open, in all threads: by numbers that are never given again."""
@@ -106,24 +102,11 @@ def carry(value: Any, tangents: Mapping[Levels, Tangent]) -> None:
 def pushed(
     program: Program, operands: Sequence[Any], targets: Sequence[Any]
 ) -> tuple[Program, list[Any], list[Any], list[Place]] | None:
-    """Returns what computes values and their tangents; None where no operand has any.
-
-    Returns:
-        The same with what is added for tangents, those that are not zero; and for each output of
-        the program which value it is, by position, or the tangent of which, along which levels.
-    """
+    """Is `along_levels` with operands and their targets; None where no operand has a tangent."""
     given = [tangents_of(x) for x in operands]
-    along = sorted({level for tangents in given for levels in tangents for level in levels})
-    if not along:
+    if not any(given):
         return None
-    inputs = [(i, NONE) for i in range(len(operands))]
-    outputs = [(i, NONE) for i in range(len(program.outputs))]
-    for level in along:
-        mask = tuple([levels | {level} in given[i] for i, levels in inputs])
-        program, present = jvp(program, mask)
-        for places, moving in ((inputs, mask), (outputs, present)):
-            pairs = zip(places, moving, strict=True)
-            places += [(i, levels | {level}) for (i, levels), is_moving in pairs if is_moving]
+    program, inputs, outputs = along_levels(program, given)
     new = [given[i][levels] for i, levels in inputs[len(operands) :]]
     values, edges = [x.value for x in new], [x.edge for x in new]
     return program, [*operands, *values], [*targets, *edges], outputs

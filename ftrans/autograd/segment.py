@@ -13,7 +13,7 @@ from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
 from ftrans.interpreters import Linearized
-from ftrans.interpreters.dependence import depends, leaning, linearized, linked, passed, saving
+from ftrans.interpreters.dependence import depends, leaning, linearized, passed, saving
 from ftrans.ir import Program, type_of
 from ftrans.runtime import run
 
@@ -112,13 +112,6 @@ class Segment:
         is_whole = self.ahead is None and self.operation is None and self.moved is None
         return is_whole and not (self.hooks or self.retained or self.freed)
 
-    @classmethod
-    def spent(cls, program: Program, targets: Sequence[Any], call: Any) -> Segment:
-        """Returns a segment whose results a `backward` has been through."""
-        made = cls(None, [], targets, program, [])
-        made.spend(call)
-        return made
-
     def put(self, hooks: Mapping[int, Any], places: Mapping[int, int]) -> None:
         """Puts hooks of values, by code, on the results that these are, before it is run."""
         if hooks:
@@ -204,16 +197,3 @@ def passing(values: Sequence[Any], targets: Sequence[Any]) -> Segment:
     program = Program.make(types, [], range(len(types)), name="passing")
     active = tuple([target is not None for target in targets])
     return Segment(linearized(program, active), [], targets, program, values)
-
-
-def trimmed(
-    program: Program, operands: list[Any], targets: list[Any]
-) -> tuple[Program, list[Any], list[Any]]:
-    """Leaves out what a program does not need, and the targets that no cotangent goes to."""
-    cut, goes_back = linked(program)
-    if cut is not None:
-        program, needed = cut
-        operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
-    if goes_back is not None:  # what is not gone back to is not to be kept alive
-        targets = [to if i in goes_back else None for i, to in enumerate(targets)]
-    return program, operands, targets

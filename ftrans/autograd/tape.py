@@ -25,19 +25,18 @@ from ftrans.autograd.ahead import expected, run_ahead
 from ftrans.autograd.apart import run_apart
 from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
 from ftrans.autograd.modes import differentiating
-from ftrans.autograd.segment import Edge, Segment, current, trimmed
-from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.segment import Edge, Segment, current
+from ftrans.autograd.tensor import STALE, Tensor, made
 from ftrans.autograd.values import (
     after_write,
     check_kept,
-    ends_of,
     lowered_to,
     pend,
     raised_from,
     waiting,
     written_to,
 )
-from ftrans.interpreters.dependence import look, requiring, taking_part
+from ftrans.interpreters.dependence import ends, look, requiring, taking_part, trimmed
 from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.frame import TAPE, settled
 from ftrans.ir.leap import Leap, results_of
@@ -244,8 +243,11 @@ class Tape(Ends):
         """Runs all that is pending, and gives tensors their values."""
         if state.tape is self:
             state.tape = None  # what finalizers record from here on is another tape's
-        ends = [] if observing.by is None else ends_of(self)
-        self.run([*self.pending(), *ends], self.hooks)
+        tensors = self.pending()
+        if observing.by is not None:  # what nobody refers to is run too
+            others = ends(self.steps, [x._index for x in tensors])
+            tensors = [*tensors, *[made(self, code, t) for code, t in others]]
+        self.run(tensors, self.hooks)
         self.end()
 
     def hold(self, tracer: Tracer) -> None:

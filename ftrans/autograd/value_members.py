@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-import ftrans.numpy as fnp
 from ftrans.autograd.creation import leaf
 from ftrans.autograd.dispatch import leap
 from ftrans.autograd.tape import recorded, settle
@@ -21,14 +20,29 @@ from ftrans.ir.dtype import is_integer
 from ftrans.ir.stack import untraced
 from ftrans.ir.trail import Trail
 from ftrans.numpy import protocols
-from ftrans.numpy.methods import sizes_of
-from ftrans.runtime.device import Device, device_of, placed
+from ftrans.numpy.methods import named
+from ftrans.numpy.torch_methods import MEANT
+from ftrans.runtime.device import CPU, Device, device_of, placed
 
 _ARRAYS = frozenset({Tensor, np.ndarray})
 
 
 def _made_a(number: type) -> Callable[[Any], Any]:
     return lambda self: number(self._only(f"{number.__name__}()"))
+
+
+def _new(name: str) -> Callable[..., Any]:
+    make = MEANT[name]
+
+    def new(
+        self: Any, *given: Any, device: Any = None, requires_grad: bool = False, **by: Any
+    ) -> Any:
+        """Returns a tensor that lies where this one does, and has its dtype by default."""
+        place = device or (None if self.device.type == "cpu" else self.device)
+        with untraced():
+            return leaf(placed(make(self, *given, **by), place), requires_grad)
+
+    return named(new, name, new.__doc__)
 
 
 class ValueMembers:
@@ -42,27 +56,12 @@ class ValueMembers:
     def device(self: Any) -> Device:
         """Where it lies; of what is pending, where what it is computed of does."""
         held = self._v.sources if isinstance(self._v, Trail) else [self._v]
-        return next((device_of(x) for x in held if isinstance(x, jax.Array)), Device("cpu"))
+        return next((device_of(x) for x in held if isinstance(x, jax.Array)), CPU)
 
     is_cuda = property(lambda self: self.device.type == "cuda")
 
-    def new_tensor(self: Any, data: Any, **options: Any) -> Any:
-        """Returns a tensor of some data, of the same dtype."""
-        return _new(self, lambda dtype: fnp.array(data, dtype), **options)
-
-    def new_full(self: Any, size: Any, fill_value: Any, **options: Any) -> Any:
-        """Returns a tensor of one value everywhere, of the same dtype."""
-        return _new(self, lambda dtype: fnp.full(tuple(size), fill_value, dtype), **options)
-
-    def new_zeros(self: Any, *size: Any, **options: Any) -> Any:
-        """Returns a tensor of zeros, of the same dtype."""
-        return self.new_full(sizes_of(size), 0, **options)
-
-    def new_ones(self: Any, *size: Any, **options: Any) -> Any:
-        """Returns a tensor of ones, of the same dtype."""
-        return self.new_full(sizes_of(size), 1, **options)
-
-    new_empty = new_zeros
+    new_tensor, new_full = _new("new_tensor"), _new("new_full")
+    new_zeros, new_ones, new_empty = map(_new, ("new_zeros", "new_ones", "new_empty"))
 
     def __len__(self: Any) -> int:
         if not self._type.ndim:
@@ -166,16 +165,6 @@ class ValueMembers:
                 f"operation.\n  x: {self._type}\n  Take x.detach()."
             )
         return _rebuilt, (np.array(settle(self)), self.requires_grad, self.grad)
-
-
-def _new(
-    x: Any, make: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False
-) -> Tensor:
-    """Makes a tensor that lies where another one does, and has its dtype by default."""
-    place = device or (None if x.device.type == "cpu" else x.device)
-    with untraced():
-        array = placed(make(x.dtype if dtype is None else dtype), place)
-    return leaf(array, requires_grad)
 
 
 def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:

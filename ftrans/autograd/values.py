@@ -122,15 +122,3 @@ def after_write(found: Any, name: str, x: Any, value: Tracer, result: Any) -> An
     result = mapped(itself, result)
     x._written_by(name, raised_from(found, value))
     return result
-
-
-def ends_of(found: Any) -> list[Tensor]:
-    """Returns what of a tape nobody refers to and nothing is computed of, as tensors."""
-    known = {x._index for x in found.pending()}
-    known |= {a for step in found.steps for a in step.equation.operands if type(a) is int}
-    results = [
-        (step.code + i, type_)
-        for step in found.steps
-        for i, type_ in enumerate(step.equation.types)
-    ]
-    return [made(found, code, type_) for code, type_ in results if code not in known]

@@ -133,13 +133,16 @@ def old_of(x: Tensor) -> tuple[Tensor, ...]:
 
 def overwrite(name: str, x: Tensor, new: Tensor) -> None:
     """Gives a tensor that does not require grad another value, which is there already."""
-    meta = x._metadata()
-    if meta.parent is not None:
+    if x._metadata().parent is not None:
         _write(name, x, new, True)
-        return
-    meta.version += 1
+    else:
+        _rename(x, new)
+
+
+def _rename(x: Tensor, new: Tensor) -> None:
+    x._metadata().version += 1
     x._v = new._v
-    if meta.views:
+    if x._metadata().views:
         _stale(x)
         _follow(x)
         _keep_again(x, False)
@@ -202,14 +205,9 @@ def replace(x: Tensor, new: Tensor) -> None:
     """Gives a result another value, which is computed now, and leaves it its history."""
     settle(x)
     settle(new)
-    meta, target = x._metadata(), x._target()
+    target = x._target()
     target.segment.values.setdefault(target.position, x._v)
-    meta.version += 1
-    x._v = new._v
-    if meta.views:
-        _stale(x)
-        _follow(x)
-        _keep_again(x, False)
+    _rename(x, new)
 
 
 def take_data(x: Tensor, value: Tensor) -> None:

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ftrans import numpy as fnp
 from ftrans.autograd.ahead import CHANGED, Ahead
-from ftrans.autograd.hooks import checked
+from ftrans.autograd.hooks import checked, row, stacked
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode, switch
 from ftrans.autograd.pending import pulled_back
@@ -27,7 +26,7 @@ from ftrans.interpreters.passage import passage
 from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p
-from ftrans.primitives.control.common import pick, present, spread
+from ftrans.primitives.control.common import Mask, pick, present, spread
 from ftrans.runtime import run, run_small
 
 _accumulating = threading.Lock()
@@ -200,9 +199,8 @@ class Walk:
 
     def _pass(self, segment: Segment, arrived: Cts) -> bool:
         """Does what `through` does where nobody looks on; returns whether it has."""
-        residuals, targets, wanted = segment.residuals, segment.targets, None
-        if self.sinks is not None:
-            wanted = tuple([to is not None and self._asks(to) for to in targets])
+        residuals, targets = segment.residuals, segment.targets
+        wanted = self.asked_of(targets)
         way = passage(segment.program, segment.active, frozenset(arrived), wanted)
         if way is None or not segment.plain:  # another thread has freed it, or opened it up
             return False
@@ -217,10 +215,14 @@ class Walk:
             self.send(targets[i], ct)
         return True
 
-    def _asks(self, target: Any) -> bool:
-        """Tells whether a target is asked for, or lies on the way to one."""
-        target = current(target)
-        return self.leads(target) if type(target) is Edge else id(target) in self.sinks
+    def asked_of(self, targets: Sequence[Any]) -> Mask | None:
+        """Tells for each target whether it is asked for, or lies on the way; None for them all."""
+        if self.sinks is None:
+            return None
+        ends = [None if to is None else current(to) for to in targets]
+        asked = [self.leads(to) if type(to) is Edge else id(to) in self.sinks for to in ends]
+        are_all = all(x or to is None for x, to in zip(asked, ends, strict=True))
+        return None if are_all else tuple(asked)
 
     def go_on(self, segment: Segment, stops: Stops, found: Cts, ahead: Ahead | None = None) -> None:
         """Takes the cotangents that are found of stops, by their slots, to where they belong.
@@ -306,8 +308,8 @@ class Walk:
         Where there are several cotangents they are called for each by itself.
         """
         if self.size:
-            rows = [[_row(v, i) for v in (x, *more)] for i in range(self.size)]
-            return _stacked([self._called(hooks, *row, check=check) for row in rows])
+            rows = [[row(v, i) for v in (x, *more)] for i in range(self.size)]
+            return stacked([self._called(hooks, *row, check=check) for row in rows])
         return self._called(hooks, x, *more, check=check)
 
     def _called(self, hooks: Hooks, x: Any, *more: Any, check: Any) -> Any:
@@ -425,20 +427,6 @@ def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
 
 def _refused(*given: Any) -> None:
     raise GraphError("post accumulate grad hooks should return None.")
-
-
-def _row(x: Any, index: int) -> Any:
-    """Returns one of several cotangents, or of each in a tuple; None stays None."""
-    if type(x) is tuple:
-        return tuple([_row(y, index) for y in x])
-    return None if x is None else x[index]
-
-
-def _stacked(rows: Sequence[Any]) -> Any:
-    """Undoes `_row`; where a row has become None there is none."""
-    if type(rows[0]) is tuple:
-        return tuple(map(_stacked, zip(*rows, strict=True)))
-    return None if any(x is None for x in rows) else recorded(lambda *xs: fnp.stack(xs), *rows)
 
 
 def accumulate(walk: Walk, x: Tensor, ct: Any) -> None:

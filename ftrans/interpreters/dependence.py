@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ftrans.interpreters.backward import marked, pruned
 from ftrans.interpreters.base import excerpt, memoised
 from ftrans.interpreters.jvp import Linearized, linearize
-from ftrans.ir import Equation, Literal, Program
+from ftrans.ir import ArrayType, Equation, Literal, Program
 from ftrans.ir.steps import Step
 from ftrans.primitives import call_p, no_grad_p
 from ftrans.primitives.control.common import pick
@@ -99,6 +99,14 @@ def taking_part(steps: Sequence[Step], codes: Iterable[int], among: Collection[i
         if not needed.isdisjoint(range(step.code, step.code + len(equation.types))):
             needed.update([a for a in equation.operands if type(a) is int])
     return [code for code in among if code in needed]
+
+
+def ends(steps: Sequence[Step], needed: Iterable[int]) -> list[tuple[int, ArrayType]]:
+    """Returns the results that nothing is computed of and that are not needed, with types."""
+    used, equations = set(needed), [(step.code, step.equation) for step in steps if step.equation]
+    used.update([a for _, equation in equations for a in equation.operands if type(a) is int])
+    found = [(code + i, t) for code, e in equations for i, t in enumerate(e.types)]
+    return [(code, t) for code, t in found if code not in used]
 
 
 @memoised
@@ -198,7 +206,8 @@ def saving(
     residuals = _above(linear, given, {i for i in given if not linear.inputs[i].is_inexact})
     factors = _above(program, scaled)
     pairs = zip(pick(range(len(flags)), flags), linear.outputs, strict=True)
-    return frozenset([p for p, a in pairs if a in residuals or program.outputs[p] in factors])
+    found, outs = {p for p, a in pairs if a in residuals}, enumerate(program.outputs)
+    return frozenset(found.union([p for p, a in outs if a in factors and a in needs]))
 
 
 _SCALING = {"div", "divide", "multiply"}
@@ -238,6 +247,22 @@ def linked(program: Program) -> tuple[Any, Any]:
     found = frozenset[int]().union(*[needs.inputs for needs in depends(small)])
     cut = None if small is program else (_without(program, needed), needed)
     return cut, None if len(found) == len(needed) else found
+
+
+def trimmed(
+    program: Program, operands: list[Any], targets: list[Any]
+) -> tuple[Program, list[Any], list[Any]]:
+    """Leaves out what a program does not need, and the targets that no cotangent goes to.
+
+    A target says of an operand what its cotangent is for; None of one that is not differentiated.
+    """
+    cut, goes_back = linked(program)
+    if cut is not None:
+        program, needed = cut
+        operands, targets = [operands[i] for i in needed], [targets[i] for i in needed]
+    if goes_back is not None:  # what is not gone back to is not to be kept alive
+        targets = [to if i in goes_back else None for i, to in enumerate(targets)]
+    return program, operands, targets
 
 
 def _without(program: Program, needed: Sequence[int]) -> Program:

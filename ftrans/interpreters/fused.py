@@ -43,13 +43,14 @@ class Rest(NamedTuple):
 
 
 class Fused(NamedTuple):
-    """Is a program with the derivative of a result of one element, for the cotangent 1.
+    """Is a program with the derivative of a result, for the cotangent 1 or one that is given.
 
     Cotangents have slots: that of an input is its position, and that of a result at which the
     derivative stops is the complement of its position.
 
     Attributes:
-        program: from the inputs to the results, the cotangents, and what `rests` take.
+        program: from the inputs, and that cotangent if it is given, to the results, the cotangents,
+            and what `rests` take.
         root: the position of that result.
         stops: the results at which the derivative stops, those that are computed last first.
         flags: for each result whether it requires grad.
@@ -72,7 +73,13 @@ class Fused(NamedTuple):
 
 @memoised
 def fused(
-    program: Program, active: Mask, root: int, looked_at: frozenset[int], on: bool
+    program: Program,
+    active: Mask,
+    root: int,
+    looked_at: frozenset[int] = frozenset(),
+    on: bool = False,
+    wanted: Mask | None = None,
+    seeded: bool = False,
 ) -> Fused | None:
     """Returns how a program and the derivative of a result are run as one; None where they cannot.
 
@@ -85,6 +92,9 @@ def fused(
         root: the position of that result.
         looked_at: the results whose cotangents somebody looks at.
         on: whether to go on as if they stayed as they are, as they do where one only looks.
+        wanted: for each input whether its cotangent is asked for; None where all are.
+        seeded: whether the cotangent of the root is given; else it is 1, and the root has one
+            element.
     """
     flags = requiring(program, active)
     if not flags[root]:
@@ -94,15 +104,17 @@ def fused(
         return None
     stops = tuple([p for p in outputs if p in looked_at])
     slots = (*pick(range(len(active)), active), *[~p for p in stops])
-    with building(program.name, program.inputs) as (frame, given):
+    t, count = program.output_types[root].update(), len(program.inputs)
+    with building(program.name, [*program.inputs, *([t] if seeded else [])]) as (frame, given):
         source = inline(marked(program, stops))
-        outs, linear, residuals, reached = split(source, given, active)
-        t = type_of(outs[root])
-        one = broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
-        seeds = [one if p == root else None for p, on in enumerate(reached) if on]
+        outs, linear, residuals, reached = split(source, given[:count], active)
+        seed = given[-1] if seeded else broadcast_p(scalar(1, t.dtype), shape=t.shape, axes=())
+        seeds = [seed if p == root else None for p, on in enumerate(reached) if on]
         opened = exposed(linear, sum(active), stops)
         cts = pull(opened, residuals, seeds + [None] * len(stops))
         found = {slot: ct for slot, ct in zip(slots, cts, strict=True) if ct is not None}
+        if wanted is not None:
+            found = {slot: ct for slot, ct in found.items() if wanted[slot]}
         first = tuple(found)
         outs += found.values()
         arrives = {slot: type_of(ct) for slot, ct in found.items()}

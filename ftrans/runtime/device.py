@@ -39,13 +39,16 @@ class Device(str):
         return int(number) if number else None
 
 
+CPU = Device("cpu")
+
+
 def device_of(x: Any) -> Device:
     """Returns the name of the device that an array lies on; "cpu" for those of NumPy."""
     if type(x) is np.ndarray or not isinstance(x, jax.Array) or is_traced_by_jax(x):
-        return Device("cpu")
+        return CPU
     found = min(x.devices(), key=lambda device: device.id)
     if found.platform == "cpu":
-        return Device("cpu")
+        return CPU
     kind = "cuda" if found.platform == "gpu" else found.platform
     return Device(kind, jax.local_devices(backend=found.platform).index(found))
 

@@ -249,11 +249,6 @@ def _of_method(name: str) -> _Function:
     return _functools.wraps(method)(called)
 
 
-def _of_jax(function: _Function) -> _Function:
-    """Makes a function of one that JAX has."""
-    return _lifted(from_jax(function))
-
-
 def _known(function: _Function) -> _Function:
     """Makes a function that returns a boolean return one of Python's, where nothing traces."""
 
@@ -269,21 +264,28 @@ def _plain(x: Any) -> Any:
     return x.detach().numpy() if type(x) is Tensor else x
 
 
+_NUMBERS = frozenset({int, float, bool})
+
+
 def _creating(make: _Function) -> _Function:
     """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
 
     def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
-        if _has_tensors(args, kwargs):
-            args, kwargs = _mapped(_plain, (args, kwargs))
+        is_plain = not kwargs and _NUMBERS.issuperset(map(type, args))
+        for x in () if is_plain else _tree.tree_leaves((args, kwargs)):
+            if type(x) is Tensor:
+                args, kwargs = _mapped(_plain, (args, kwargs))
+            elif type(x) is _Tracer and (requires_grad or not _state.stack):
+                _leaf(x, requires_grad)  # which raises
         if _state.stack and not requires_grad:
             return _fnp.asarray(make(*args, **kwargs))
-        for x in _tree.tree_leaves(args):
-            if type(x) is _Tracer:
-                _leaf(x, requires_grad)  # which raises
-        if isinstance(device, str) and _Device(device).type == "cpu" and not get_default_device():
-            device = None
         with _untraced():
-            return _leaf(_fnp.asarray(make(*args, **kwargs), device=device), requires_grad)
+            found, default = make(*args, **kwargs), get_default_device()
+            if isinstance(device, str) and not default and device.partition(":")[0] == "cpu":
+                device = None
+            if device is not None or default or type(found) is not _np.ndarray:
+                found = _fnp.asarray(found, device=device)
+            return _leaf(found, requires_grad)
 
     created.__name__, created.__doc__ = make.__name__, make.__doc__
     return _boundary(created)
@@ -388,8 +390,7 @@ def _module(name: str, **members: Any) -> _ModuleType:
 linalg = _module(
     "linalg",
     norm=_lifted(_fnp.norm),
-    vector_norm=_lifted(_functions.vector_norm),
-    matrix_norm=_lifted(_functions.matrix_norm),
+    **{name: _lifted(getattr(_functions, name)) for name in ("vector_norm", "matrix_norm")},
     LinAlgError=_fnp.linalg.LinAlgError,
     **{name: _formula(name, function) for name, function in _of_scipy.LINALG.items()},
     **{name: _lifted(getattr(_fnp.linalg, name)) for name in _MATRICES.split()},
@@ -398,9 +399,8 @@ linalg = _module(
 )
 fft = _module(
     "fft",
-    **{name: _of_jax(getattr(_jax.numpy.fft, name)) for name in _FOURIER.split()},
-    fftfreq=_creating(_functions.fftfreq),
-    rfftfreq=_creating(_functions.rfftfreq),
+    **{name: _lifted(from_jax(getattr(_jax.numpy.fft, name))) for name in _FOURIER.split()},
+    **{name: _creating(getattr(_functions, name)) for name in ("fftfreq", "rfftfreq")},
 )
 special = _module(
     "special",
