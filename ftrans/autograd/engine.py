@@ -376,7 +376,7 @@ def grad(
 
 def _like(inputs: Any, gradients: Sequence[Any]) -> Any:
     """Returns gradients as a dict or a tuple, as they were asked for."""
-    if isinstance(inputs, Mapping):
+    if type(inputs) is not Tensor and isinstance(inputs, Mapping):
         structure = tree.tree_structure(inputs, is_leaf=_is_whole)
         return ordered_like(inputs, tree.tree_unflatten(structure, gradients))
     return tuple(gradients)

@@ -219,10 +219,10 @@ class Walk:
         """Tells for each target whether it is asked for, or lies on the way; None for them all."""
         if self.sinks is None:
             return None
-        ends = [None if to is None else current(to) for to in targets]
+        ends = [current(to) for to in targets]
         asked = [self.leads(to) if type(to) is Edge else id(to) in self.sinks for to in ends]
-        are_all = all(x or to is None for x, to in zip(asked, ends, strict=True))
-        return None if are_all else tuple(asked)
+        is_all = True not in [to is not None for to, x in zip(ends, asked, strict=True) if not x]
+        return None if is_all else tuple(asked)
 
     def go_on(self, segment: Segment, stops: Stops, found: Cts, ahead: Ahead | None = None) -> None:
         """Takes the cotangents that are found of stops, by their slots, to where they belong.
