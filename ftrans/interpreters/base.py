@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ftrans.interpreters.builder import Builder
 from ftrans.ir import ArrayType, Equation, Frame, Literal, Program, Tracer, bind
+from ftrans.ir.collector import uncollected
 from ftrans.ir.stack import Placing, opened, state
 
 P = ParamSpec("P")
@@ -33,15 +33,7 @@ def memoised(function: Callable[P, T], batches: bool = False) -> Callable[P, T]:
         key = (name, args[1:], *kwargs.items())
         found = memo.get(key, _GAP)
         if found is _GAP:
-            # There is hardly any garbage while a program is made: the collector would go through
-            # what was made so far again and again, for a third of the time.
-            collects = gc.isenabled()
-            gc.disable()
-            try:
-                found = function(*args, **kwargs)
-            finally:
-                if collects:
-                    gc.enable()
+            found = uncollected(function, *args, **kwargs)
             if batches and program.traces_anew:
                 return found
             found = memo.setdefault(key, _untied(found, program))

@@ -32,10 +32,14 @@ _RULES |= dict.fromkeys(_VALUES, "")
 
 
 @memoised
+def _primitives(program: Program) -> frozenset[Any]:
+    """Returns the primitives of a program, those of programs among its params too."""
+    return frozenset([equation.primitive for _, equation in program.nested()])
+
+
 def _holds(program: Program, rules: bool) -> bool:
     """Tells whether calls, or rules, are to be replaced somewhere in a program."""
-    replaced = _RULES if rules else _CALLS
-    return any(equation.primitive in replaced for _, equation in program.nested())
+    return not _primitives(program).isdisjoint(_RULES if rules else _CALLS)
 
 
 def _expanded(program: Program, operands: Sequence[Any], rules: bool) -> list[Any]:

@@ -259,7 +259,7 @@ class Program(_Claims):
 
     def type_of(self, atom: Atom) -> ArrayType:
         """Returns the type of a value of this program, or of a literal."""
-        return atom.type if isinstance(atom, Literal) else self.types[atom]
+        return atom.type if type(atom) is Literal else self.types[atom]
 
     def says(self, what: str) -> bool:
         """Tells whether the params of an equation say so."""
@@ -280,8 +280,9 @@ class Program(_Claims):
         """Yields all equations, those of programs among their params too, each with its program."""
         for equation in self.equations:
             yield self, equation
-            for inner in equation.params.programs():
-                yield from inner.nested()
+            if equation.params:
+                for inner in equation.params.programs():
+                    yield from inner.nested()
 
     def renamed(self, name: str) -> Program:
         """Returns the same program under another name."""

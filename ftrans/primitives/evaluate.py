@@ -16,6 +16,7 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.ir import Literal, Program
+from ftrans.ir.collector import uncollected
 from ftrans.ir.program import Equation
 from ftrans.primitives.axes import SMALL, broadcast_p, thin
 from ftrans.primitives.namespace import is_traced_by_jax, rounds
@@ -77,28 +78,31 @@ def _of_numpy(program: Program) -> list[Callable[..., Any]]:
     """
     calls: list[Any] = []
     constants: dict[int, Any] = {}
+    spread: list[tuple[int, int]] = []
     users: dict[int, list[int]] = {}
     outputs = frozenset([a for a in program.outputs if type(a) is int])
     for number, (equation, results, _) in enumerate(program.numbered()):
         primitive, operands, params, _ = equation
         types = [program.type_of(a) for a in operands]
         call = primitive.on_host(types, params) or _by_lower(np, equation)
-        for a in operands:
-            if type(a) is int:
-                users.setdefault(a, []).append(number)
+        for a in operands if users else ():
+            if a in users:
+                users[a].append(number)
         if _is_fixed(equation, constants) and outputs.isdisjoint(results):
             with np.errstate(all="ignore"):
                 call = _Constant(
                     call(*[a.array if type(a) is Literal else constants[a] for a in operands])
                 )
             constants[results[0]] = call.array
+        elif primitive is broadcast_p and results[0] not in outputs:
+            spread.append((number, results[0]))
+            users[results[0]] = []
         calls.append(call)
     thinned: set[int] = set()
-    for number, (equation, results, _) in enumerate(program.numbered()):
-        if equation.primitive is not broadcast_p or type(calls[number]) is _Constant:
-            continue
-        (result,), shape = results, equation.types[0].shape
-        if result in outputs or not all(
+    for number, result in spread:
+        equation = program.equations[number]
+        shape = equation.types[0].shape
+        if not all(
             _broadcasts(calls[user], program.equations[user])
             and any(
                 type(a) is int
@@ -107,7 +111,7 @@ def _of_numpy(program: Program) -> list[Callable[..., Any]]:
                 and program.type_of(a).shape == shape
                 for a in program.equations[user].operands
             )
-            for user in users.get(result, ())
+            for user in users[result]
         ):
             continue
         found = thin(**equation.params)
@@ -120,11 +124,10 @@ def _of_numpy(program: Program) -> list[Callable[..., Any]]:
 def _is_fixed(equation: Equation, constants: Mapping[int, Any]) -> bool:
     """Tells whether an equation depends on no input, and has one small result."""
     primitive, operands, _, types = equation
-    return (
-        not isinstance(primitive.host, Absent)
-        and all(type(a) is Literal or a in constants for a in operands)
-        and types[0].size <= SMALL
-    )
+    for a in operands:
+        if type(a) is not Literal and a not in constants:
+            return False
+    return not isinstance(primitive.host, Absent) and types[0].size <= SMALL
 
 
 def _broadcasts(call: Any, equation: Equation) -> bool:
@@ -139,35 +142,27 @@ class _Plan:
     __slots__ = ("inputs", "literals", "outputs", "runs", "size", "steps", "written")
 
     def __init__(self, program: Program, xp: Any):
-        literals: dict[Literal, int] = {}
-        count = self.inputs = len(program.inputs)
-        for atom in (*(a for e in program.equations for a in e.operands), *program.outputs):
-            if type(atom) is Literal:
-                literals.setdefault(atom, count + len(literals))
-
-        def slot(atom: Any) -> int:
-            if type(atom) is Literal:
-                return literals[atom]
-            return atom if atom < count else atom + len(literals)
-
+        groups = *[e.operands for e in program.equations], program.outputs
+        literals = dict.fromkeys([a for group in groups for a in group if type(a) is Literal])
+        first = self.inputs = len(program.inputs)
+        slots: dict[Any, int] = {atom: i for i, atom in enumerate(literals, first)}
+        slots |= {n: n if n < first else n + len(literals) for n in range(len(program.types))}
         steps = []
         read = {a for a in program.outputs if type(a) is int}
         calls = _of_numpy(program) if xp is np else [_by_lower(xp, e) for e in program.equations]
         for equation, call in zip(reversed(program.equations), reversed(calls), strict=True):
             operands = () if type(call) is _Constant else equation.operands
-            last = {a for a in operands if type(a) is int} - read
-            read |= last
-            steps.append(
-                _Step(
-                    call,
-                    tuple(map(slot, operands)),
-                    len(equation.types) if equation.primitive.multiple else -1,
-                    tuple(sorted(map(slot, last))),
-                )
-            )
+            last: list[int] = []
+            for a in operands:
+                if type(a) is not Literal and a not in read:
+                    read.add(a)
+                    last.append(slots[a])
+            taken = tuple([slots[a] for a in operands])
+            results = len(equation.types) if equation.primitive.multiple else -1
+            steps.append(_Step(call, taken, results, tuple(last)))
         self.literals = [literal.array for literal in literals]
         self.steps = steps[::-1]
-        self.outputs = tuple(map(slot, program.outputs))
+        self.outputs = tuple([slots[a] for a in program.outputs])
         self.runs = 0
         self.size = sum([2 + len(step.slots) for step in steps])
         self.written: Callable[..., list[Any]] | None = None
@@ -215,7 +210,7 @@ def evaluate(xp: Any, program: Program, arrays: Sequence[Any]) -> list[Any]:
     if plan is None:
         if isinstance(xp, Staging):
             return xp.run(program, arrays)
-        plan = program.memo.setdefault(xp, _Plan(program, xp))
+        plan = program.memo.setdefault(xp, uncollected(_Plan, program, xp))
     by = observing.by
     if by is not None and any(map(is_traced_by_jax, arrays)):
         by = None  # nothing is run

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ftrans.ir import ArrayType, Program
+from ftrans.ir import ArrayType, Params, Program
 from ftrans.runtime.cache import Remembered
 
 # All in seconds. `benchmarks/calibrate_policy.py` measures some 80 programs (chains of cheap and of
@@ -136,6 +136,7 @@ class _Running(NamedTuple):
 def _running(program: Program) -> _Running:
     """Returns what the equations cost in one run, and to compile."""
     interpreted = compiled = compiling = 0.0
+    known: dict[Any, _Running] = {}  # a loop that is written out has few kinds of equations
     for equation in program.equations:
         compiled += _COMPILED_EQUATION
         primitive, params = equation.primitive, equation.params
@@ -157,16 +158,27 @@ def _running(program: Program) -> _Running:
             compiled += turns * (compiled_turn + once.compiled)
             compiling += own + sum(sub.compiling for sub in subs)
             continue
-        operands = tuple(program.type_of(atom) for atom in equation.operands)
-        flops, nbytes = primitive.cost(operands, equation.types, params)
-        if "external" in primitive.tags:
-            rates = _HOST if params["callee"].calls_host else _EXTERNAL
-        else:
-            rates = _rates(primitive, equation.types[0])
-        interpreted += rates.equation + flops * rates.flop + nbytes * rates.byte
-        compiled += flops * rates.compiled_flop + nbytes * rates.compiled_byte
-        compiling += rates.compiling
+        operands = tuple([program.type_of(atom) for atom in equation.operands])
+        key = (primitive, operands, equation.types, params or None)
+        one = known.get(key)
+        if one is None:
+            one = known[key] = _of_equation(primitive, operands, equation.types, params)
+        interpreted += one.interpreted
+        compiled += one.compiled
+        compiling += one.compiling
     return _Running(interpreted, compiled, compiling)
+
+
+def _of_equation(primitive: Any, operands: Any, results: Any, params: Params) -> _Running:
+    """Returns what one equation costs that carries no program."""
+    flops, nbytes = primitive.cost(operands, results, params)
+    if "external" in primitive.tags:
+        rates = _HOST if params["callee"].calls_host else _EXTERNAL
+    else:
+        rates = _rates(primitive, results[0])
+    interpreted = rates.equation + flops * rates.flop + nbytes * rates.byte
+    compiled = flops * rates.compiled_flop + nbytes * rates.compiled_byte
+    return _Running(interpreted, compiled, rates.compiling)
 
 
 def _rates(primitive: Any, result: ArrayType) -> _Rates:
