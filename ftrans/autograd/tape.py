@@ -110,7 +110,7 @@ class Tape(Ends):
         self.inference = state.inference
         self.most = -1 if state.saving else MOST_PENDING
         self.asks = _ASKS._replace(only_reverse=False) if OPEN else _ASKS
-        self.differentiates = 1
+        self.differentiates, self.late = 1, None
         self.begin()
 
     one_by_one = property(lambda self: self.most < 0, doc="Whether each operation is run at once.")

@@ -19,6 +19,7 @@ from weakref import ref
 from ftrans.errors import LeakedTracerError
 from ftrans.ir.above import above
 from ftrans.ir.axes import depth_of
+from ftrans.ir.collector import allow, put_off
 from ftrans.ir.location import Location, here
 from ftrans.ir.part import Part, part_of
 from ftrans.ir.program import Equation, Params, Program
@@ -26,6 +27,9 @@ from ftrans.ir.source import Abstract, Use, example, unknown
 from ftrans.ir.stack import NOTHING, PAST, opened, state
 from ftrans.ir.types import ArrayType, Literal
 from ftrans.traceback import OnTape
+
+LONG = 1000
+"""After so many operations that are new, full collections wait."""
 
 
 @final
@@ -110,6 +114,8 @@ class Frame:
             raises `Opaque`; else None.
         differentiates: 1 where its inputs are differentiated, -1 where a rule does so once, else 0.
         made: weak references to its values, to find those that outlive it; None where few would.
+        late: whether full collections wait until it is released, since it is long; None of what
+            is not released in a `finally`.
         lanes: where it is traced for many at once, what that was told of randomness, and a value
             that numbers them, if there is one; else None.
         axes: the names of the axes that it is traced along.
@@ -136,6 +142,7 @@ class Frame:
         "input_types",
         "known",
         "lanes",
+        "late",
         "locations",
         "made",
         "name",
@@ -157,6 +164,7 @@ class Frame:
         self.axes: tuple[Hashable, ...] = ()
         self.effect: Tracer | None = None
         self.differentiates, self.ties = 0, False
+        self.late: bool | None = False
         self.depth, self.floor = -1, 0
         self.below: tuple[int, ...] = ()
         self.input_types: list[ArrayType] = []
@@ -185,6 +193,9 @@ class Frame:
 
     def release(self) -> None:
         """Lets go of all values, once the frame is no longer on the stack."""
+        if self.late:
+            self.late = False
+            allow()
         if self.guarded:
             above.release(self.guarded)
         # Captured values refer to the frame that holds them: without the cycle, arrays are freed
@@ -193,6 +204,11 @@ class Frame:
         self.sources.clear()
         self.known.clear()
         self.made = self.caller = self.lanes = self.effect = None
+
+    def wait(self) -> None:
+        """Has full collections wait until this is released."""
+        self.late = True
+        put_off()
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
@@ -256,6 +272,8 @@ class Frame:
         self.equations.append(Equation(primitive, tuple(codes), params, results))
         place = state.place
         self.locations.append(here() if place is None else place[0])
+        if first > LONG and self.late is False:
+            self.wait()
         return tuple([make_tracer(self, first + i, t) for i, t in enumerate(results)])
 
     def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:

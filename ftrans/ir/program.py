@@ -42,10 +42,13 @@ class _Claims:
     """Whether there is a function of a user's that is traced each time it is asked for."""
 
 
+_PLAIN = frozenset({int, float, bool, str, tuple, type(None)})
+
+
 class Params(_Claims, dict[str, Any]):
     """Is the static part of an equation: a dict that is never changed, and so can be hashed."""
 
-    __slots__ = ("__weakref__", "_hash", "_ids")
+    __slots__ = ("__weakref__", "_carried", "_hash", "_ids")
 
     def __hash__(self) -> int:  # type: ignore[override]
         try:
@@ -57,19 +60,26 @@ class Params(_Claims, dict[str, Any]):
     def __reduce__(self) -> tuple:
         return Params, (dict(self),)  # hashes are others where it is loaded
 
-    def programs(self) -> Iterator[Program]:
-        """Yields the programs among the params, those inside tuples included."""
-        return (program for _, program in self.named_programs())
+    def programs(self) -> list[Program]:
+        """Returns the programs among the params, those inside tuples included."""
+        return [value for _, value in self._telling() if type(value) is Program]
 
-    def named_programs(self) -> Iterator[tuple[str, Program]]:
-        """Yields the programs with the names of the params, numbered inside of tuples."""
-        for name, value in self.items():
-            if isinstance(value, Program):
-                yield name, value
-            elif isinstance(value, tuple):
-                for index, item in enumerate(value):
-                    if isinstance(item, Program):
-                        yield f"{name}[{index}]", item
+    def named_programs(self) -> list[tuple[str, Program]]:
+        """Returns the programs with the names of the params, numbered inside of tuples."""
+        return [(name, value) for name, value in self._telling() if type(value) is Program]
+
+    def _telling(self) -> list[tuple[str, Any]]:
+        """Returns what may answer `says`: programs, those inside tuples too, and objects."""
+        found = getattr(self, "_carried", None)
+        if found is None:
+            found = self._carried = []
+            for name, value in self.items():
+                if isinstance(value, tuple):
+                    pairs = enumerate(value)
+                    found += [(f"{name}[{i}]", item) for i, item in pairs if type(item) is Program]
+                if type(value) not in _PLAIN:
+                    found.append((name, value))
+        return found
 
     @property
     def program_ids(self) -> tuple[int, ...]:
@@ -82,7 +92,7 @@ class Params(_Claims, dict[str, Any]):
 
     def says(self, what: str) -> bool:
         """Tells whether one of the params says so, or a program among them."""
-        return any(getattr(value, what, False) for value in (*self.values(), *self.programs()))
+        return any(getattr(value, what, False) for _, value in self._telling())
 
     def map_programs(self, function: Callable[[Program], Program]) -> Params:
         """Returns params in which every program is replaced by `function` of it."""
@@ -280,7 +290,7 @@ class Program(_Claims):
         """Yields all equations, those of programs among their params too, each with its program."""
         for equation in self.equations:
             yield self, equation
-            if equation.params:
+            if equation.primitive.is_higher_order:
                 for inner in equation.params.programs():
                     yield from inner.nested()
 
