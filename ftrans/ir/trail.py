@@ -12,14 +12,14 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from ftrans.config import config
 from ftrans.ir.above import above
 from ftrans.ir.frame import LONG, Frame, Part, Tracer, make_tracer
 from ftrans.ir.leap import Leap, compare, maker_of, results_of
-from ftrans.ir.location import Location, location_of, passed_over, user_frame
+from ftrans.ir.location import Location, location_of, passed_over, twin_of, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
 from ftrans.ir.stack import state
 from ftrans.ir.steps import Root, Step
@@ -135,6 +135,7 @@ class Trail(Frame):
         child = step.child
         if child is None or child.key != key:
             child = step.find(key) or self._below(user, key) or varied(self, key)
+            child = child or self._by_twin(user.f_code, key)
         if child is None or self.visits is not None:
             codes = key[4:]
             operands = [
@@ -163,6 +164,11 @@ class Trail(Frame):
             return None
         return self.step.find((*key[:2], id(user.f_code), user.f_lasti, *key[4:]))
 
+    def _by_twin(self, code: CodeType | None, key: tuple) -> Step | None:
+        """Returns the next step where the place of a key was another instruction of one call."""
+        twin = None if code is None else twin_of(code, key[3])
+        return None if twin is None else self.step.find((*key[:3], twin, *key[4:]))
+
     def record(self, primitive: Any, operands: Sequence[Any], params: Params) -> tuple[Tracer, ...]:
         """Records one equation and returns its results."""
         codes: list[Any] = []
@@ -186,7 +192,7 @@ class Trail(Frame):
         if params and primitive.is_higher_order:
             # programs are equal whatever their names and locations; those matter here
             key += params.program_ids
-        child = self.step.find(key) or varied(self, key)
+        child = self.step.find(key) or varied(self, key) or self._by_twin(code, key)
         if child is None:
             location = None if code is None else location_of(code, offset)
             child = self._step(key, primitive, codes, params, location)

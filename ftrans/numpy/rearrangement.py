@@ -138,14 +138,12 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     shifts = _static("roll", "shift", shift)
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     numbers, places = np.broadcast_arrays(shifts, np.asarray(given))
-    out = copied(x)
+    out = x
     for by, place in zip(numbers.ravel().tolist(), places.ravel().tolist(), strict=True):
         i = canonical_axis("roll", place, t.ndim)
-        at = -by % t.shape[i] if t.shape[i] else 0
-        if at:
-            parts = (pick(out, slice(at, None), i), pick(out, slice(None, at), i))
-            out = p.concatenate_p(*parts, axis=i)
-    return out
+        shift = by % t.shape[i] if t.shape[i] else 0
+        out = p.roll_p(out, shift=shift, axis=i) if shift else out
+    return copied(x) if out is x else out
 
 
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:

@@ -1,4 +1,4 @@
-"""Primitives that rearrange elements: reshape, concatenate, slice, pad, reverse; and iota.
+"""Primitives that rearrange elements: reshape, concatenate, slice, pad, reverse, roll; and iota.
 
 All are linear. A mapped axis is moved to the front where the params would otherwise have to be
 interwoven with it.
@@ -283,6 +283,56 @@ rev_p = structural(
     ),
     tags=["view"],
     samples=[Sample((normal(2, 3),), {"axes": (1,)}), Sample((normal(2, 3),), {"axes": (0, 1)})],
+)
+
+
+# --------------------------------------------------------------------------------------- roll
+
+
+def _roll_infer(x: ArrayType, *, shift: int, axis: int) -> ArrayType:
+    if not 0 <= axis < x.ndim or not 0 < shift < x.shape[axis]:
+        raise ShapeError(f"roll: {x} cannot be rolled by {shift} along axis {axis}.")
+    return x
+
+
+def _roll_rewrite(scope: Any, operands: Any, types: Any, params: Any) -> Any:
+    (x,) = operands
+    if scope.fill(x) is not None:
+        return x
+    inner = scope.definition(x)
+    if inner is None or inner.primitive is not roll_p or inner.params["axis"] != params["axis"]:
+        return None
+    shift = (params["shift"] + inner.params["shift"]) % types[0].shape[params["axis"]]
+    taken = inner.operands[0]
+    return New(roll_p, (taken,), {"shift": shift, "axis": params["axis"]}) if shift else taken
+
+
+def _roll_host(t: ArrayType, *, shift: int, axis: int) -> Callable[[Any], Any]:
+    before, cut = (slice(None),) * axis, t.shape[axis] - shift
+    last, first = (*before, slice(cut, None)), (*before, slice(cut))
+    return lambda x: np.concatenate((x[last], x[first]), axis)
+
+
+def _rolled_back(ct: Any, x: Linear, *, shift: int, axis: int) -> Any:
+    return roll_p(ct, shift=x.type.shape[axis] - shift, axis=axis)
+
+
+roll_p = structural(
+    "roll",
+    infer=_roll_infer,
+    lower=lambda xp, x, *, shift, axis: xp.roll(x, shift, axis),
+    host=_roll_host,
+    jvp=LINEAR,
+    transpose=[_rolled_back],
+    rewrite=_roll_rewrite,
+    batch=lambda size, operands, dims, *, shift, axis: (
+        roll_p(operands[0], shift=shift, axis=axis + (axis >= dims[0])),
+        dims[0],
+    ),
+    samples=[
+        Sample((normal(4, 3),), {"shift": 1, "axis": 0}),
+        Sample((normal(2, 5),), {"shift": 3, "axis": 1}),
+    ],
 )
 
 

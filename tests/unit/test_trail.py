@@ -6,6 +6,7 @@ import functools
 import gc
 import operator
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -204,6 +205,30 @@ def test_operators_that_a_library_calls() -> None:
         with jax.enable_x64(True):
             expected = jax.grad(theirs)(M * scale)
         assert_close(func.grad(f)(M * scale), expected, 1e-9)
+
+
+def _loop_of_sums(x: Any) -> Any:
+    y = x
+    for _ in range(20):  # it becomes warm on the way
+        y = sum((y, x), x * 0.5) * 0.3
+    return sum(y)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: lambda x: sum([x * 1.0, x * x, x + 2]),
+        lambda: lambda x: sum(map(np.sin, [x, x * x]), start=x * 0),
+        lambda: lambda x: sum(fnp.sin(x)) + functools.reduce(operator.mul, [x, x, x]),
+        lambda: lambda x: sorted([x[0] * 2, x[1]], key=lambda v: (v * 1.5).sum() * 0 == 1)[0],
+        lambda: types.FunctionType(_loop_of_sums.__code__.replace(co_name="own"), globals()),
+    ],
+)
+def test_builtins_that_call_operators_are_at_one_place(make: Any) -> None:
+    """Python 3.11 calls them by other instructions once the code is warm."""
+    function = make()
+    first = traced(function, X)
+    assert all(traced(function, X) is first for _ in range(20))
 
 
 def test_a_mask_is_looked_at_again() -> None:
