@@ -12,6 +12,9 @@ from ftrans.traceback import after_interrupts
 P = ParamSpec("P")
 T = TypeVar("T")
 
+LONG = 1000
+"""So many new operations make a function long."""
+
 _NEVER = 2**31 - 1
 _lock = threading.Lock()
 _inside = 0
@@ -32,11 +35,11 @@ def uncollected(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
             gc.enable()
 
 
-def put_off() -> None:
+def put_off() -> bool:
     """Has full collections wait for `allow`, while a long function of a user's is traced.
 
     That makes a great many objects that stay, which would be gone through at every quarter more.
-    What is young is collected as ever. Whoever calls it calls `allow` in a `finally`.
+    What is young is collected as ever. Whoever calls it calls `allow` in a `finally`; it is true.
     """
     global _inside, _usual
     with _lock:
@@ -44,6 +47,7 @@ def put_off() -> None:
         if _inside == 1:
             _usual = gc.get_threshold()
             gc.set_threshold(*_usual[:2], _NEVER)
+    return True
 
 
 def allow() -> None:

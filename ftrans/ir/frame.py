@@ -19,7 +19,7 @@ from weakref import ref
 from ftrans.errors import LeakedTracerError
 from ftrans.ir.above import above
 from ftrans.ir.axes import depth_of
-from ftrans.ir.collector import allow, put_off
+from ftrans.ir.collector import LONG, allow, put_off
 from ftrans.ir.location import Location, here
 from ftrans.ir.part import Part, part_of
 from ftrans.ir.program import Equation, Params, Program
@@ -27,9 +27,6 @@ from ftrans.ir.source import Abstract, Use, example, unknown
 from ftrans.ir.stack import NOTHING, PAST, opened, state
 from ftrans.ir.types import ArrayType, Literal
 from ftrans.traceback import OnTape
-
-LONG = 1000
-"""After so many operations that are new, full collections wait."""
 
 
 @final
@@ -124,33 +121,11 @@ class Frame:
     """
 
     __slots__ = (
-        "__weakref__",
-        "asks",
-        "axes",
-        "below",
-        "caller",
-        "captured",
-        "closed",
-        "demands",
-        "depth",
-        "differentiates",
-        "effect",
-        "entered",
-        "equations",
-        "floor",
-        "guarded",
-        "input_types",
-        "known",
-        "lanes",
-        "late",
-        "locations",
-        "made",
-        "name",
-        "producers",
-        "rule",
-        "sources",
+        "__weakref__", "asks", "axes", "below", "caller", "captured", "closed", "demands", "depth",
+        "differentiates", "effect", "entered", "equations", "floor", "guarded", "input_types",
+        "known", "lanes", "late", "locations", "made", "name", "producers", "rule", "sources",
         "ties",
-    )
+    )  # fmt: skip
 
     def __init__(self, name: str, closed: bool = False, entered: Location | None = None):
         self.name = name
@@ -204,11 +179,6 @@ class Frame:
         self.sources.clear()
         self.known.clear()
         self.made = self.caller = self.lanes = self.effect = None
-
-    def wait(self) -> None:
-        """Has full collections wait until this is released."""
-        self.late = True
-        put_off()
 
     def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
         """Adds an input; `source` is its value: an array, an outer tracer or `Abstract`."""
@@ -273,7 +243,7 @@ class Frame:
         place = state.place
         self.locations.append(here() if place is None else place[0])
         if first > LONG and self.late is False:
-            self.wait()
+            self.late = put_off()
         return tuple([make_tracer(self, first + i, t) for i, t in enumerate(results)])
 
     def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:

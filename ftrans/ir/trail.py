@@ -17,7 +17,8 @@ from typing import Any
 
 from ftrans.config import config
 from ftrans.ir.above import above
-from ftrans.ir.frame import LONG, Frame, Part, Tracer, make_tracer
+from ftrans.ir.collector import LONG, put_off
+from ftrans.ir.frame import Frame, Part, Tracer, make_tracer
 from ftrans.ir.leap import Leap, compare, maker_of, results_of
 from ftrans.ir.location import Location, location_of, passed_over, twin_of, user_frame
 from ftrans.ir.program import NO_PARAMS, Equation, Params, Program
@@ -329,7 +330,7 @@ class Trail(Frame):
         if equation.params and step.holds_functions:
             self.step.forget_functions()
         if stop > LONG and self.late is False:
-            self.wait()
+            self.late = put_off()
         return step
 
     def close(self, outputs: Sequence[Any], name: str | None = None) -> tuple[Program, list[Any]]:

@@ -14,8 +14,7 @@ import pytest
 import ftrans
 from ftrans import func
 from ftrans import numpy as fnp
-from ftrans.ir.collector import _NEVER, uncollected
-from ftrans.ir.frame import LONG
+from ftrans.ir.collector import _NEVER, LONG, uncollected
 
 X = np.ones(3)
 COUNT = itertools.count()
