@@ -79,7 +79,7 @@ def _of_numpy(program: Program) -> list[Callable[..., Any]]:
     calls: list[Any] = []
     constants: dict[int, Any] = {}
     spread: list[tuple[int, int]] = []
-    users: dict[int, list[int]] = {}
+    users: dict[Any, list[int]] = {}
     outputs = frozenset([a for a in program.outputs if type(a) is int])
     for number, (equation, results, _) in enumerate(program.numbered()):
         primitive, operands, params, _ = equation
