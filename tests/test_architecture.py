@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5998,
+    "autograd": 6000,
     "custom": 5635,
     "external": 1167,
     "func": 7583,
@@ -67,7 +67,7 @@ CEILINGS = {
     "numpy": 10575,
     "primitives": 9998,
     "random": 1231,
-    "runtime": 4608,
+    "runtime": 4615,
     "scipy": 820,
     "torch": 898,
     "verify": 3233,

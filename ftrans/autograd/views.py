@@ -94,21 +94,22 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
         ShapeError: where the value has another shape.
         DTypeError: where its dtype does not fit.
     """
-    _check_outside(name, x)
+    if state.stack:
+        _check_outside(name, x)
     t, given = x._type, new._type
-    of_shape, of_dtype = given.shape == t.shape, given.dtype == t.dtype
-    if not of_shape or not (of_dtype or np.can_cast(given.dtype, t.dtype, "same_kind")):
-        what = "does not fit into" if of_shape else "has another shape than"
-        raise (DTypeError if of_shape else ShapeError)(
-            f"{name}: the result {what} the tensor that it is written to.\n"
-            f"  tensor: {t}\n  result: {given}"
-        )
-    if not of_dtype:
-        new = recorded(cast, new, t.dtype)
+    if given is not t:
+        of_shape, of_dtype = given.shape == t.shape, given.dtype == t.dtype
+        if not of_shape or not (of_dtype or np.can_cast(given.dtype, t.dtype, "same_kind")):
+            what = "does not fit into" if of_shape else "has another shape than"
+            raise (DTypeError if of_shape else ShapeError)(
+                f"{name}: the result {what} the tensor that it is written to.\n"
+                f"  tensor: {t}\n  result: {given}"
+            )
+        new = new if of_dtype else recorded(cast, new, t.dtype)
     if type(new._v) is np.ndarray and not (new.requires_grad or OPEN or state.inference):
         meta = x._metadata()
         if meta.parent is None and (not state.grad if meta.leaf else not x.requires_grad):
-            overwrite(name, x, new)
+            _rename(x, new)
             return x
     lost = x.requires_grad and not new.requires_grad
     if OPEN and not (lost or tangents_of(settle(new))):
@@ -140,9 +141,10 @@ def overwrite(name: str, x: Tensor, new: Tensor) -> None:
 
 
 def _rename(x: Tensor, new: Tensor) -> None:
-    x._metadata().version += 1
+    meta = x._metadata()
+    meta.version += 1
     x._v = new._v
-    if x._metadata().views:
+    if meta.views:
         _stale(x)
         _follow(x)
         _keep_again(x, False)

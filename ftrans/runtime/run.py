@@ -259,6 +259,10 @@ _FEW = 1 << 14
 """How many elements NumPy computes in about the time that it takes to record an operation."""
 
 
+_calls: dict[tuple[Any, ...], Any] = {}
+"""What runs elementwise primitives, by these, the type of the operands, and how many there are."""
+
+
 def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray | None:
     """Runs an elementwise primitive at once; None where a program of it is to be run.
 
@@ -273,9 +277,12 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
         return None
     if not _HOST.issuperset(map(type, arrays)):
         return None
-    call = primitive.on_host([t] * len(arrays), {})
+    key = primitive, t, len(arrays)
+    call = _calls.get(key)
     if call is None:
-        call = functools.partial(primitive.lower, np)
+        call = primitive.on_host([t] * len(arrays), {}) or functools.partial(primitive.lower, np)
+        if len(_calls) < _FEW:
+            _calls[key] = call
     found = silently(False, call, *arrays)
     return found if type(found) is np.ndarray else np.asarray(found)
 
