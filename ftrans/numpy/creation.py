@@ -252,6 +252,11 @@ def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = Non
 # ---------------------------------------------------------------------------------------- ranges
 
 
+_WHOLE = np.dtype("int32"), np.dtype("int64")
+_SAFE = 1 << 30
+"""Integers below this, and what is between them, fit into 32 bits."""
+
+
 def arange(
     start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, *, device: Any = None
 ) -> Any:
@@ -273,6 +278,9 @@ def arange(
     start, stop, step = (scalar_of(x, "arange()") for x in (start, stop, step))
     own = created_dtype(start, stop, step) if dtype is None else np.dtype(dtype)
     size = max(math.ceil((stop - start) / step), 0)
+    if {int}.issuperset(map(type, (start, stop, step))) and not is_tracing():
+        if own in _WHOLE and max(abs(start), abs(stop)) < _SAFE:
+            return made(np.arange(start, stop, step, own), device)
     line = counted((size,), 0, own)
     if step != 1:
         line = p.mul_p(line, p.scalar(step, own))

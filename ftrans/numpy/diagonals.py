@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ftrans.errors import ShapeError
-from ftrans.ir import type_of
+from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to, flattened
 from ftrans.numpy.creation import canonical_shape, counted, made
 from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, is_array
@@ -32,8 +34,10 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: 
         dtype: the dtype; None is `ftrans.get_default_dtype()`.
         device: where to put it, as for `asarray`.
     """
-    shape = canonical_shape("eye", (N, N if M is None else M))
-    return made(cast(_below(shape, k, eq_p), dtype or default_dtype(float)), device)
+    shape, own = canonical_shape("eye", (N, N if M is None else M)), dtype or default_dtype(float)
+    if type(k) is int and not is_tracing():
+        return made(np.eye(*shape, k, own), device)
+    return made(cast(_below(shape, k, eq_p), own), device)
 
 
 def identity(n: int, dtype: Any = None) -> Any:
