@@ -278,9 +278,9 @@ def arange(
     start, stop, step = (scalar_of(x, "arange()") for x in (start, stop, step))
     own = created_dtype(start, stop, step) if dtype is None else np.dtype(dtype)
     size = max(math.ceil((stop - start) / step), 0)
-    if {int}.issuperset(map(type, (start, stop, step))) and not is_tracing():
-        if own in _WHOLE and max(abs(start), abs(stop)) < _SAFE:
-            return made(np.arange(start, stop, step, own), device)
+    is_plain = own in _WHOLE and {int}.issuperset(map(type, (start, stop, step)))
+    if is_plain and max(abs(start), abs(stop)) < _SAFE and not is_tracing():
+        return made(np.arange(start, stop, step, dtype=own), device)
     line = counted((size,), 0, own)
     if step != 1:
         line = p.mul_p(line, p.scalar(step, own))

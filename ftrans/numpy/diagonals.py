@@ -36,7 +36,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: 
     """
     shape, own = canonical_shape("eye", (N, N if M is None else M)), dtype or default_dtype(float)
     if type(k) is int and not is_tracing():
-        return made(np.eye(*shape, k, own), device)
+        return made(np.eye(shape[0], shape[1], k, dtype=own), device)
     return made(cast(_below(shape, k, eq_p), own), device)
 
 
