@@ -56,12 +56,12 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6000,
+    "autograd": 5999,
     "custom": 5635,
     "external": 1167,
     "func": 7583,
     "interop": 2567,
-    "interpreters": 4054,
+    "interpreters": 4076,
     "ir": 2799,
     "nn": 3163,
     "numpy": 10587,

@@ -35,8 +35,6 @@ from ftrans.traceback import boundary
 
 _INSIDE = ", whose values have no graph.\n  Write ftrans.func.grad(f)(x) there."
 
-# ---------------------------------------------------------------------------------- what is called
-
 
 def _listed(x: Any) -> list[Any]:
     """Returns the tensors of an argument: one, a sequence or a pytree of them, or of edges."""
@@ -149,7 +147,8 @@ def _at_once(x: Any, call: str, given: Any = None, sinks: Any = None) -> Walk | 
     What is pending is run so. What was asked for before has been, if one went back from it the last
     time that its program was run. `given` is the cotangent of the root, as it was given.
     """
-    if OPEN or type(x) is not Tensor or x._v is None or not all(map(_is_leaf, sinks or ())):
+    are_leaves = not any(type(s) is not Tensor or s._target() is not s for s in sinks or ())
+    if OPEN or type(x) is not Tensor or x._v is None or not are_leaves:
         return None
     seed = None
     if given is not None:
@@ -173,9 +172,10 @@ def _at_once(x: Any, call: str, given: Any = None, sinks: Any = None) -> Walk | 
     if plan.stops:  # hooks that are called may look at the segment, or even go back through it
         walk.reached.update({(segment.number, p): Edge(segment, p) for p in plan.stops})
         walk.go_on(segment, plan.stops, found, ahead)
-    if plan.saves is None:
+    is_all = segment.frees([plan.root], place, walk.asked_of(targets))
+    if is_all and plan.saves is None:
         segment.spend(place)
-    else:
+    elif is_all:
         segment.free([plan.root], place, plan.saves)
     for slot, ct in found.items():
         if slot >= 0:
@@ -183,10 +183,6 @@ def _at_once(x: Any, call: str, given: Any = None, sinks: Any = None) -> Walk | 
     walk.walk()
     _free(walk, place)
     return walk
-
-
-def _is_leaf(x: Any) -> bool:
-    return type(x) is Tensor and x._meta is not None and x._meta.leaf
 
 
 def _run_with_derivative(found: Tape, root: Tensor, seed: Any, walk: Walk) -> Ahead | None:
@@ -211,7 +207,8 @@ def _free(walk: Walk, place: Any) -> None:
     for segment in walk.spent:
         segment.spend(place)
     for segment, positions in walk.visited.items():
-        segment.free(positions, place)
+        if segment.frees(positions, place, walk.asked_of(segment.targets)):
+            segment.free(positions, place)
 
 
 def _sink(call: str, index: int, x: Any) -> Any:
@@ -248,9 +245,9 @@ def backward(
             stands for 1.
         retain_graph: whether the graph can be used again; by default as `create_graph`.
         create_graph: whether the gradients can be differentiated in turn.
-        grad_variables: the old name of `grad_tensors`.
+        grad_variables: the old name of `grad_tensors`, as `retain_variables` of `retain_graph`.
         inputs: the tensors in which gradients are accumulated, and in no others; not only leaves.
-        retain_variables: the old name of `retain_graph`.
+        retain_variables: see there.
 
     Raises:
         GraphError: where a tensor does not require grad, or the graph was freed.

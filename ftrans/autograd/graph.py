@@ -30,17 +30,11 @@ __all__ = [
 ]  # fmt: skip
 
 
-class _Handles(RemovableHandle):
-    """Takes several hooks away at once."""
+class _Several(dict[int, Any]):
+    """Is hooks that are taken away at once, each by its handle."""
 
-    __slots__ = ("_handles",)
-
-    def __init__(self, handles: Sequence[RemovableHandle]):
-        self._handles = handles
-
-    def remove(self) -> None:
-        """Takes the hooks away; to do so twice is no error."""
-        for handle in self._handles:
+    def pop(self, *_: Any) -> None:
+        for handle in self.values():
             handle.remove()
 
 
@@ -81,9 +75,9 @@ def register_multi_grad_hook(
         if is_last:
             fn(gradient if mode == "any" else [found.get(i) for i in range(len(targets))])
 
-    handles = [register_hook(x, partial(arrive, index)) for index, x in enumerate(tensors)]
+    handles = {i: register_hook(x, partial(arrive, i)) for i, x in enumerate(tensors)}
     targets += [target_of(x) for x in tensors]
-    return _Handles(handles)
+    return RemovableHandle(_Several(handles))
 
 
 @contextmanager

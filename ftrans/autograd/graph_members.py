@@ -37,7 +37,6 @@ class GraphMembers:
         backward(self, gradient, retain_graph, create_graph, None, inputs, retain_variables)
 
     register_hook = register_hook
-
     register_post_accumulate_grad_hook = register_post_accumulate_grad_hook
 
     @property

@@ -134,15 +134,8 @@ def checked(hook: Hook, given: Any, new: Any) -> Any:
     return new
 
 
-def row(x: Any, index: int) -> Any:
-    """Returns one of several cotangents, or of each in a tuple; None stays None."""
-    if type(x) is tuple:
-        return tuple([row(y, index) for y in x])
-    return None if x is None else x[index]
-
-
 def stacked(rows: Sequence[Any]) -> Any:
-    """Undoes `row`; where a row has become None there is none."""
+    """Returns several cotangents as one, or as a tuple of some; None where one is None."""
     if type(rows[0]) is tuple:
         return tuple(map(stacked, zip(*rows, strict=True)))
     return None if any(x is None for x in rows) else recorded(lambda *xs: fnp.stack(xs), *rows)

@@ -113,12 +113,9 @@ def pushed(
 
 
 def attach(outputs: Sequence[Place], found: Sequence[Any], edges: Sequence[Any]) -> None:
-    """Gives the values that a run has found their tangents.
+    """Gives values that a run has found, arrays of its own, their tangents.
 
-    Args:
-        outputs: what `pushed` said of them.
-        found: the outputs, arrays of their own, which no other run has found.
-        edges: for each output the `Edge` that it is; None where it does not require grad.
+    `pushed` said of the outputs what they are; an edge is None where one does not require grad.
     """
     tangents: dict[int, dict[Levels, Tangent]] = {}
     for (at, levels), x, edge in zip(outputs, found, edges, strict=True):

@@ -25,7 +25,7 @@ def slopes_of(roots: Sequence[Any], seeds: Sequence[Any], sinks: Sequence[Any]) 
     on the way, and for what `slopes` leaves.
     """
     found = state.tape
-    if not isinstance(found, Tape) or found.one_by_one or found.hooks or OPEN or is_watched():
+    if not isinstance(found, Tape) or found.most < 0 or found.hooks or OPEN or is_watched():
         return None
     live = found.pending()
     if any(x._v is not found for x in roots) or any(map(_is_special, live)):

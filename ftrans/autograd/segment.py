@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
 from ftrans.interpreters import Linearized
-from ftrans.interpreters.dependence import depends, leaning, linearized, passed, saving
+from ftrans.interpreters.dependence import depends, leaning, linearized, passed, savers, saving
 from ftrans.ir import Program, type_of
+from ftrans.primitives.control.common import Mask
 from ftrans.runtime import run
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class Segment:
         results: weak references to the tensors that are results, by position.
         values: results that somebody looks at the cotangents of, by position.
         freed: for each result that a `backward` has been through what that call was.
+        partly: the same for operations, where one has been through to some operands alone.
         saved: where it is one operation, what that has saved, in the place of the residuals.
         node: what somebody has added to that as a node of the graph; None where nobody has.
         inner: the segments of its operations, once somebody has looked at them; for each, None
@@ -81,6 +84,7 @@ class Segment:
     moved: Sequence[Any] | None = None
     node: NodeHooks | None = None
     operation: Any = None
+    partly: Mapping[int, Any] = MappingProxyType({})
     place: tuple[float, int] | None = None
     saved: Sequence[Any] | None = None
     stops: frozenset[int] = frozenset()
@@ -110,7 +114,24 @@ class Segment:
     def plain(self) -> bool:
         """Whether it is there whole, nobody looks at its cotangents, and nothing of it is freed."""
         is_whole = self.ahead is None and self.operation is None and self.moved is None
-        return is_whole and not (self.hooks or self.retained or self.freed)
+        return is_whole and not (self.hooks or self.retained or self.freed or self.partly)
+
+    def frees(self, given: Iterable[int], call: Any, wanted: Mask | None) -> bool:
+        """Notes which operations were gone through to what was wanted; tells whether all were."""
+        if wanted is None:
+            return True
+        given = frozenset(given)
+        every, used = [savers(self.program, given, mask) for mask in (self.active, wanted)]
+        self.partly = {**dict.fromkeys(used, call), **self.partly}
+        return every <= self.partly.keys()
+
+    def freed_by(self, given: Iterable[int], wanted: Mask | None) -> Any:
+        """Returns which call has freed what cotangents of results need; None where it is there."""
+        calls = [self.freed[position] for position in given if position in self.freed]
+        if self.partly and not calls:
+            used = savers(self.program, frozenset(given), wanted or self.active)
+            calls = [self.partly[number] for number in used if number in self.partly]
+        return calls[0] if calls else None
 
     def put(self, hooks: Mapping[int, Any], places: Mapping[int, int]) -> None:
         """Puts hooks of values, by code, on the results that these are, before it is run."""

@@ -113,8 +113,6 @@ class Tape(Ends):
         self.differentiates, self.late = 1, None
         self.begin()
 
-    one_by_one = property(lambda self: self.most < 0, doc="Whether each operation is run at once.")
-
     def add(self, type: ArrayType, source: Any, target: Any) -> int:
         """Adds an input, an array that nobody will write to, and returns its code."""
         child = self.step.child
@@ -314,7 +312,7 @@ class Tape(Ends):
         segment = Segment(None, [], targets, program, operands) if True in flags else None
         if segment is None:
             found = self.ran(run, program, operands)
-        elif self.one_by_one:
+        elif self.most < 0:
             found = self.ran(run_apart, segment)
         else:
             segment.put(self.hooks, places)
@@ -322,7 +320,7 @@ class Tape(Ends):
             ahead = None if at is None else self.ran(run_ahead, segment, at)
             found = ahead.values if ahead else self.ran(segment.run, operands)
         edges = [Edge(segment, at) if segment and flag else None for at, flag in enumerate(flags)]
-        edges = [*map(current, edges)] if self.one_by_one else edges
+        edges = [*map(current, edges)] if self.most < 0 else edges
         if moved is not None:
             attach(moved[3], found[: len(edges)], edges)
         for x in tensors:
@@ -366,7 +364,7 @@ def refresh(x: Tensor) -> None:
         base._v.run([base])  # a leaf is an input, whatever is pending besides
     found = tape()
     most = found.most
-    if not found.one_by_one:
+    if found.most >= 0:
         found.most = maxsize  # who refreshes an operand has the codes of others
     try:
         with differentiating(found):

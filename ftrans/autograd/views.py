@@ -199,7 +199,7 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
         found.leaves = True
         if state.grad:
             found.leave()
-    if found.one_by_one:
+    if found.most < 0:
         found.flush()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from ftrans.autograd.ahead import CHANGED, Ahead
-from ftrans.autograd.hooks import checked, row, stacked
+from ftrans.autograd.hooks import checked, stacked
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.modes import Mode, switch
 from ftrans.autograd.pending import pulled_back
@@ -27,6 +28,7 @@ from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p
 from ftrans.primitives.control.common import Mask, pick, present, spread
+from ftrans.pytree import mapped
 from ftrans.runtime import run, run_small
 
 _accumulating = threading.Lock()
@@ -63,9 +65,7 @@ class Walk:
         self.reached: dict[Any, Any] = {}
         """The leaves and edges that results depend on, whether a cotangent arrives or not."""
         self.sinks: Any = None if sinks is None else {key_of(sink) for sink in sinks}
-        self.plain = not self.recorded and size is None
-        if self.plain and sinks is not None:
-            self.plain = Edge not in map(type, map(current, sinks))
+        self.plain = not (self.recorded or size or Edge in map(type, map(current, sinks or ())))
         self.spent: list[Segment] = []
         self.waiting: dict[Segment, dict[int, Any]] = {}
         self.heap: list[tuple[float, Segment]] = []
@@ -206,7 +206,7 @@ class Walk:
             return False
         for i in way.reached:
             self.reached.setdefault(key_of(targets[i]), current(targets[i]))
-        if way.spends:
+        if way.spends and wanted is None:
             self.spent.append(segment)
         else:
             self.visited.setdefault(segment, set()).update(arrived)
@@ -308,7 +308,7 @@ class Walk:
         Where there are several cotangents they are called for each by itself.
         """
         if self.size:
-            rows = [[row(v, i) for v in (x, *more)] for i in range(self.size)]
+            rows = [mapped(itemgetter(i), [x, *more]) for i in range(self.size)]
             return stacked([self._called(hooks, *row, check=check) for row in rows])
         return self._called(hooks, x, *more, check=check)
 
@@ -341,14 +341,14 @@ class Walk:
             held = [(x, targets[i] if i in inputs else None) for i, x in enumerate(operands)]
         if segment.moved is not None:
             return [(Edge(segment, p), ct) for p, ct in given.items()]
-        for position in given:
-            if position in segment.freed:
-                name, place = segment.freed[position]
-                raise GraphError(
-                    f"{self.call}: trying to backward through the graph a second time.\n"
-                    f"  It was freed by {name}{f' at {place}' if place else ''}.\n"
-                    f"  Specify retain_graph=True there, where the graph is to be used again."
-                )
+        freed = segment.freed_by(given, self.asked_of(targets))
+        if freed is not None:
+            name, place = freed
+            raise GraphError(
+                f"{self.call}: trying to backward through the graph a second time.\n"
+                f"  It was freed by {name}{f' at {place}' if place else ''}.\n"
+                f"  Specify retain_graph=True there, where the graph is to be used again."
+            )
         values = None
         if saved is not None and not segment.bare:
             values = [(value.array(), value.target) for value in saved]

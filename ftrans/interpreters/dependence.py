@@ -199,8 +199,7 @@ def saving(
     needs = required(program, active)
     scaled: list[int] = []
     for equation, numbers, location in program.numbered():
-        name, has_number = getattr(location, "name", ""), Literal in map(type, equation.operands)
-        if name in _SAVING or (name in _SCALING and has_number):
+        if _saves_by_name(equation, location):
             scaled += needs.intersection(numbers)
     given = range(sum(active), len(linear.inputs))
     residuals = _above(linear, given, {i for i in given if not linear.inputs[i].is_inexact})
@@ -208,6 +207,29 @@ def saving(
     pairs = zip(pick(range(len(flags)), flags), linear.outputs, strict=True)
     found, outs = {p for p, a in pairs if a in residuals}, enumerate(program.outputs)
     return frozenset(found.union([p for p, a in outs if a in factors and a in needs]))
+
+
+def _saves_by_name(equation: Equation, location: Any) -> bool:
+    name, has_number = getattr(location, "name", ""), Literal in map(type, equation.operands)
+    return name in _SAVING or (name in _SCALING and has_number)
+
+
+@memoised
+def savers(program: Program, given: frozenset[int], active: tuple[bool, ...]) -> frozenset[int]:
+    """Returns the operations, by their first results, that cotangents come to and that have saved.
+
+    Args:
+        program: any program.
+        given: the outputs, by position, whose cotangents go back.
+        active: for each input whether they go there.
+    """
+    way = passed(program, given) & required(program, active)
+    found = []
+    for equation, numbers, location in program.numbered():
+        is_linear = "linear" in equation.primitive.tags and "indexed" not in equation.primitive.tags
+        if not way.isdisjoint(numbers) and (not is_linear or _saves_by_name(equation, location)):
+            found.append(numbers[0])
+    return frozenset(found)
 
 
 _SCALING = {"div", "divide", "multiply"}

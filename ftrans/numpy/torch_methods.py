@@ -364,11 +364,11 @@ class _Members:
     def new_full(self: Any, size: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
         return fnp.full(tuple(size), fill_value, dtype or self.dtype)
 
-    def new_zeros(self: Any, *size: Any, **options: Any) -> Any:
-        return _Members.new_full(self, sizes_of(size), 0, **options)
+    def new_zeros(self: Any, *sizes: Any, size: Any = None, **options: Any) -> Any:
+        return _Members.new_full(self, size or sizes_of(sizes), 0, **options)
 
-    def new_ones(self: Any, *size: Any, **options: Any) -> Any:
-        return _Members.new_full(self, sizes_of(size), 1, **options)
+    def new_ones(self: Any, *sizes: Any, size: Any = None, **options: Any) -> Any:
+        return _Members.new_full(self, size or sizes_of(sizes), 1, **options)
 
     new_empty = new_zeros
 

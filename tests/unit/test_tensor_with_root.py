@@ -150,3 +150,60 @@ def test_no_more_is_computed_than_is_asked_for() -> None:
     assert products(fused(program, both, 0, wanted=one, seeded=True)) == 2
     assert products(passage(program, both, frozenset({0}))) == 2
     assert products(passage(program, both, frozenset({0}), one)) == 1
+
+
+A, C = [1.0, 2.0], [3.0, 4.0]
+ASKED: dict[str, tuple[Any, str, Any]] = {
+    # what is computed, what is asked for in turn, and what PyTorch gives: None is its error
+    "apart": (lambda a, b: (a**2 + b**2).sum(), "ab", ([2.0, 4.0], [6.0, 8.0])),
+    "once more": (lambda a, b: (a**2 + b**2).sum(), "aba", ([2.0, 4.0], [6.0, 8.0], None)),
+    "saves nothing": (lambda a, b: (a - b).sum(), "aab", ([1.0, 1.0], [1.0, 1.0], [-1.0, -1.0])),
+    "what is shared": (
+        lambda a, b: (a * b).exp().sum(),
+        "ab",
+        ([3.0 * np.exp(3), 4 * np.exp(8)], None),
+    ),
+    "a product": (lambda a, b: (a * b).sum(), "ba", ([1.0, 2.0], None)),
+    "a factor": (lambda a, b: (a * 3.0 + b / 2.0).sum(), "aba", ([3.0, 3.0], [0.5, 0.5], None)),
+    "an index": (lambda a, b: (a[[0, 1]] + b.abs()).sum(), "aba", ([1.0, 1.0], [1.0, 1.0], None)),
+    "a choice": (lambda a, b: fnp.where(DATA_IS, a, b).sum(), "ab", ([1.0, 0.0], None)),
+}
+DATA_IS = np.array([True, False])
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("by_backward", [False, True])
+@pytest.mark.parametrize("name", ASKED)
+def test_what_some_were_asked_of_is_there_for_others(
+    name: str, by_backward: bool, before: bool
+) -> None:
+    """A walk to some leaves frees what it has gone through, and nothing else, as in PyTorch."""
+    compute, turns, expected = ASKED[name]
+    for _ in range(3):
+        leaves = {"a": leaf(A), "b": leaf(C)}
+        loss = compute(*leaves.values())
+        if before:
+            loss.item()
+        for turn, wanted in zip(turns, expected, strict=True):
+            x = leaves[turn]
+            x.grad = None
+            if wanted is None:
+                with pytest.raises(GraphError, match="a second time"):
+                    grad(loss, x)
+            elif by_backward:
+                loss.backward(inputs=[x])
+                assert_close(x.grad, np.array(wanted))
+            else:
+                assert_close(grad(loss, x)[0], np.array(wanted))
+
+
+def test_what_some_were_asked_of_is_freed_for_all() -> None:
+    a, b = leaf(A), leaf(C)
+    loss = (a.sin() + b.exp()).sum()
+    grad(loss, a)
+    with pytest.raises(GraphError, match="a second time"):
+        loss.backward()
+    assert (a.grad, b.grad) == (None, None)
+    assert_close(grad(loss, b)[0], np.exp(np.array(C)))
+    with pytest.raises(GraphError, match="a second time"):
+        grad(loss, b)

@@ -135,6 +135,8 @@ def test_to_takes_dtypes_devices_and_tensors() -> None:
 def test_new_tensors_of_the_type_of_another() -> None:
     assert X.new_zeros(2, 3).dtype == torch.double
     assert X.new_ones((2,), requires_grad=True).requires_grad
+    assert X.new_zeros(size=(2, 1)).shape == (2, 1)
+    assert X.new_ones(size=(), dtype=torch.int64).item() == 1
     assert X.new_full((2,), 3).tolist() == [3.0, 3.0]
     assert X.new_tensor([1, 2]).dtype == torch.double
 
