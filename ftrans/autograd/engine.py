@@ -172,7 +172,7 @@ def _at_once(x: Any, call: str, given: Any = None, sinks: Any = None) -> Walk | 
     if plan.stops:  # hooks that are called may look at the segment, or even go back through it
         walk.reached.update({(segment.number, p): Edge(segment, p) for p in plan.stops})
         walk.go_on(segment, plan.stops, found, ahead)
-    is_all = segment.frees([plan.root], place, walk.asked_of(targets))
+    is_all = ahead.whole or segment.frees([plan.root], place, walk.asked_of(targets))
     if is_all and plan.saves is None:
         segment.spend(place)
     elif is_all:
