@@ -16,7 +16,7 @@ LONG = 1000
 """So many new operations make a function long."""
 
 _NEVER = 2**31 - 1
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may trace as well
 _inside = 0
 _usual: tuple[int, int, int] = gc.get_threshold()
 
