@@ -56,20 +56,20 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5999,
+    "autograd": 5997,
     "custom": 5635,
     "external": 1167,
     "func": 7583,
     "interop": 2567,
-    "interpreters": 4076,
+    "interpreters": 4079,
     "ir": 2799,
     "nn": 3163,
     "numpy": 10587,
     "primitives": 9998,
     "random": 1231,
-    "runtime": 4615,
+    "runtime": 4611,
     "scipy": 820,
-    "torch": 898,
+    "torch": 895,
     "verify": 3233,
 }
 """How many lines a package may have."""

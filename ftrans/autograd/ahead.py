@@ -64,20 +64,16 @@ def run_ahead(
 
     The cotangent of the result is `seed`, None for 1; `wanted` is as for `fused`.
     """
-    program, operands = segment.program, segment.operands
-    if seed is None and wanted is None:
-        on = CHANGED not in program.memo and not program.calls_host
-        plan = fused(program, segment.active, root, segment.stops, on)
-    elif segment.stops:
+    program, is_whole = segment.program, seed is None and wanted is None
+    if segment.stops and not is_whole:
         return None
-    else:
-        plan = fused(program, segment.active, root, wanted=wanted, seeded=seed is not None)
-        operands = operands if seed is None else [*operands, seed]
+    on = CHANGED not in program.memo and not program.calls_host
+    plan = fused(program, segment.active, root, segment.stops, on, wanted, seed is not None)
     if plan is None or (wanted is not None and not any(wanted[i] for i in plan.reached)):
         return None
     try:
-        found = run(plan.program, operands)
-        segment.ahead = Ahead(plan, found, seed is None and wanted is None)
+        given = segment.operands if seed is None else [*segment.operands, seed]
+        segment.ahead = Ahead(plan, run(plan.program, given), is_whole)
     except Exception:  # perhaps in the derivative; else it is raised once more
         return None
     return segment.ahead

@@ -132,7 +132,9 @@ def _spent(segment: Segment) -> list[Segment | None]:
     needs = required(segment.program, segment.active)
     found: list[Segment | None] = []
     for part in parts(segment.program):
-        own = Segment(None, [], [None] * len(part.program.inputs), part.program, [])
-        own.spend(call)
-        found.append(None if needs.isdisjoint(part.gives) else own)
+        own = None
+        if not needs.isdisjoint(part.gives):
+            own = Segment(None, [], [None] * len(part.program.inputs), part.program, [])
+            own.spend(call)
+        found.append(own)
     return found

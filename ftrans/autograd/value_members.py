@@ -35,12 +35,12 @@ def _new(name: str) -> Callable[..., Any]:
     make = MEANT[name]
 
     def new(
-        self: Any, *by: Any, device: Any = None, requires_grad: Any = False, **more: Any
+        self: Any, *args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any
     ) -> Any:
         """Returns a tensor that lies where this one does, and has its dtype by default."""
         place = device or (None if self.device.type == "cpu" else self.device)
         with untraced():
-            return leaf(placed(make(self, *by, **more), place), requires_grad)
+            return leaf(placed(make(self, *args, **kwargs), place), requires_grad)
 
     return named(new, name, new.__doc__)
 

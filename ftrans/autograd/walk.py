@@ -221,8 +221,8 @@ class Walk:
             return None
         ends = [current(to) for to in targets]
         asked = [self.leads(to) if type(to) is Edge else id(to) in self.sinks for to in ends]
-        is_all = True not in [to is not None for to, x in zip(ends, asked, strict=True) if not x]
-        return None if is_all else tuple(asked)
+        left = [to for to, x in zip(ends, asked, strict=True) if to is not None and not x]
+        return tuple(asked) if left else None
 
     def go_on(self, segment: Segment, stops: Stops, found: Cts, ahead: Ahead | None = None) -> None:
         """Takes the cotangents that are found of stops, by their slots, to where they belong.

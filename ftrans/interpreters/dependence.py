@@ -209,6 +209,29 @@ def saving(
     return frozenset(found.union([p for p, a in outs if a in factors and a in needs]))
 
 
+def saved_by(
+    program: Program,
+    active: tuple[bool, ...],
+    linear: Program,
+    flags: tuple[bool, ...],
+    through: frozenset[int],
+) -> frozenset[int] | None:
+    """Returns the results whose derivatives take what was saved.
+
+    It is None where these are all that require grad, and a cotangent of some comes to each.
+
+    Args:
+        program: any program.
+        active: for each input whether it is differentiated.
+        linear: the linear program of its results that require grad.
+        flags: for each result whether it does.
+        through: the results that cotangents are given of.
+    """
+    saves, values = saving(program, active, linear, flags), passed(program, through)
+    outs = pick(range(len(flags)), requiring(program, active))
+    return None if all(p in saves and program.outputs[p] in values for p in outs) else saves
+
+
 def _saves_by_name(equation: Equation, location: Any) -> bool:
     name, has_number = getattr(location, "name", ""), Literal in map(type, equation.operands)
     return name in _SAVING or (name in _SCALING and has_number)

@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from ftrans.interpreters.backward import exposed, marked, pruned, pulled
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.interpreters.dependence import behind, requiring
+from ftrans.interpreters.dependence import behind, requiring, saved_by
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import split
-from ftrans.interpreters.passage import saved_by
 from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives import broadcast_p, scalar
 from ftrans.primitives.arithmetic import accumulate

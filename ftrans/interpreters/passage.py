@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ftrans.interpreters.backward import Numbers, pulled
 from ftrans.interpreters.base import excerpt, memoised
-from ftrans.interpreters.dependence import behind, linearized, passed, requiring, saving
+from ftrans.interpreters.dependence import behind, linearized, saved_by
 from ftrans.ir import Program
 from ftrans.primitives.control.common import Mask, pick
 
@@ -56,22 +56,3 @@ def passage(
     inputs = tuple([i for i in behind(program, given)[0] if active[i]])
     spends = saved_by(program, active, split.linear, split.active, given) is None
     return Passage(back, tuple(pick(outs, mask)), tuple(ends), inputs, spends)
-
-
-def saved_by(
-    program: Program, active: Mask, linear: Program, flags: Mask, through: frozenset[int]
-) -> frozenset[int] | None:
-    """Returns the results whose derivatives take what was saved.
-
-    It is None where these are all that require grad, and a cotangent of some comes to each.
-
-    Args:
-        program: any program.
-        active: for each input whether it is differentiated.
-        linear: the linear program of its results that require grad.
-        flags: for each result whether it does.
-        through: the results that cotangents are given of.
-    """
-    saves, values = saving(program, active, linear, flags), passed(program, through)
-    outs = pick(range(len(flags)), requiring(program, active))
-    return None if all(p in saves and program.outputs[p] in values for p in outs) else saves

@@ -259,8 +259,10 @@ _FEW = 1 << 14
 """How many elements NumPy computes in about the time that it takes to record an operation."""
 
 
-_calls: dict[tuple[Any, ...], Any] = {}
-"""What runs elementwise primitives, by these, the type of the operands, and how many there are."""
+@functools.lru_cache(4096)
+def _call_of(primitive: Any, t: ArrayType, count: int) -> Any:
+    """Returns what NumPy does for an elementwise primitive of so many operands of one type."""
+    return primitive.on_host([t] * count, {}) or functools.partial(primitive.lower, np)
 
 
 def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray | None:
@@ -277,13 +279,7 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
         return None
     if not _HOST.issuperset(map(type, arrays)):
         return None
-    key = primitive, t, len(arrays)
-    call = _calls.get(key)
-    if call is None:
-        call = primitive.on_host([t] * len(arrays), {}) or functools.partial(primitive.lower, np)
-        if len(_calls) < _FEW:
-            _calls[key] = call
-    found = silently(False, call, *arrays)
+    found = silently(False, _call_of(primitive, t, len(arrays)), *arrays)
     return found if type(found) is np.ndarray else np.asarray(found)
 
 

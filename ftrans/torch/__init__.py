@@ -264,24 +264,21 @@ def _plain(x: Any) -> Any:
     return x.detach().numpy() if type(x) is Tensor else x
 
 
-_NUMBERS = frozenset({int, float, bool})
-
-
 def _creating(make: _Function) -> _Function:
     """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
 
     def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
-        is_plain = not kwargs and _NUMBERS.issuperset(map(type, args))
-        for x in () if is_plain else _tree.tree_leaves((args, kwargs)):
-            if type(x) is Tensor:
-                args, kwargs = _mapped(_plain, (args, kwargs))
-            elif type(x) is _Tracer and (requires_grad or not _state.stack):
+        leaves = _tree.tree_leaves((args, kwargs))
+        if Tensor in map(type, leaves):
+            args, kwargs = _mapped(_plain, (args, kwargs))
+        for x in leaves if requires_grad or not _state.stack else ():
+            if type(x) is _Tracer:
                 _leaf(x, requires_grad)  # which raises
         if _state.stack and not requires_grad:
             return _fnp.asarray(make(*args, **kwargs))
         with _untraced():
             found, default = make(*args, **kwargs), get_default_device()
-            if isinstance(device, str) and not default and device.partition(":")[0] == "cpu":
+            if isinstance(device, str) and not default and _Device(device).type == "cpu":
                 device = None
             if device is not None or default or type(found) is not _np.ndarray:
                 found = _fnp.asarray(found, device=device)

@@ -166,9 +166,9 @@ ASKED: dict[str, tuple[Any, str, Any]] = {
     "a product": (lambda a, b: (a * b).sum(), "ba", ([1.0, 2.0], None)),
     "a factor": (lambda a, b: (a * 3.0 + b / 2.0).sum(), "aba", ([3.0, 3.0], [0.5, 0.5], None)),
     "an index": (lambda a, b: (a[[0, 1]] + b.abs()).sum(), "aba", ([1.0, 1.0], [1.0, 1.0], None)),
-    "a choice": (lambda a, b: fnp.where(DATA_IS, a, b).sum(), "ab", ([1.0, 0.0], None)),
+    "a choice": (lambda a, b: fnp.where(CHOSEN, a, b).sum(), "ab", ([1.0, 0.0], None)),
 }
-DATA_IS = np.array([True, False])
+CHOSEN = np.array([True, False])
 
 
 @pytest.mark.parametrize("before", [False, True])
