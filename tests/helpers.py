@@ -15,7 +15,6 @@ from ftrans.ir import ArrayType, Literal, Params, Program, bind, check
 from ftrans.ir.dtype import bfloat16, is_inexact
 from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
-from ftrans.runtime import choice
 
 TOLERANCE = {
     "float16": 1e-2,
@@ -136,11 +135,3 @@ def is_differentiable(array: Any) -> bool:
 def pairing(xs: Sequence[Any], ys: Sequence[Any]) -> float:
     """Returns Re(sum of x * y), the plain pairing that transposition keeps."""
     return float(sum(np.real(np.sum(x * y)) for x, y in zip(xs, ys, strict=True)))
-
-
-def all_compiled(timeout: float) -> bool:
-    """Waits for what is compiled in the background; returns whether it came to an end in time."""
-    worker = choice._worker
-    if worker is not None:
-        worker.join(timeout)
-    return choice._worker is None

@@ -140,7 +140,8 @@ def traced(
         raise Refused("it asks for a value, or draws")
     if staged.program.calls_host or staged.program.traces_anew:
         raise Refused("it calls what is no program")
-    if by_library(staged.program, not any(map(is_jax, [*values, *staged.captured]))):
+    given = [*map(values.__getitem__, order), *staged.captured]
+    if by_library(staged.program, list(map(is_jax, given))):
         raise Refused("it computes with an argument that is not traced")
     if checks_values(plan_of(staged.program).final(staged.program), len(order)):
         raise Refused("what it is given is checked, where it is known")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ftrans.ir import Program
@@ -9,7 +10,7 @@ from ftrans.ir.dtype import is_half
 from ftrans.primitives import call_p, convert_p
 
 
-def by_library(program: Program, of_numpy: bool) -> bool:
+def by_library(program: Program, of_jax: Sequence[bool]) -> bool:
     """Tells whether NumPy, or JAX, would compute something by its own rules.
 
     A function is given plain arrays in the place of arguments that it is not differentiated for.
@@ -20,14 +21,18 @@ def by_library(program: Program, of_numpy: bool) -> bool:
 
     Args:
         program: what was traced, with calls of what is differentiated.
-        of_numpy: whether all arguments are NumPy's.
+        of_jax: for each input whether it is JAX's; what meets one of these is, too.
     """
     converted: set[Any] = set()
+    theirs: set[Any] = {i for i, is_theirs in enumerate(of_jax) if is_theirs}
     calls = 0
     types = {t for p in (program, *(p for p, _ in program.nested())) for t in p.types}
     one_type = len({t.dtype for t in types if t.is_inexact}) == 1
     for equation, results, _ in program.numbered():
         primitive, operands, _, (t, *_) = equation
+        of_numpy = theirs.isdisjoint(operands)
+        if not of_numpy:
+            theirs.update(results)
         if primitive is call_p:
             calls += 1  # the first may be one of a function of JAX's
             if calls > 1:

@@ -8,9 +8,9 @@ compilation that was interrupted.
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
-from collections import deque
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
 from ftrans.ir.axes import names_in
 from ftrans.runtime import disk
+from ftrans.runtime.background import submit
 from ftrans.runtime.cache import count, make_room, track
 from ftrans.runtime.executable import Executable, form_of
 from ftrans.runtime.explain import Why
@@ -38,11 +39,12 @@ class State:
     Attributes:
         evidence: the seconds that compiled runs would have saved so far.
         executable: what was compiled, or None.
+        ready: what a thread has compiled that is not to be run yet, or None.
         failure: the error that compiling ended in, or None.
         warned: whether the user was told of the failure.
         price: the estimated costs; None before they were asked for.
         times: what runs took, where the choice is by that.
-        pending: whether it is being compiled in the background.
+        pending: whether a thread was told to compile it, and nobody has taken that up.
         lock: held while it is compiled.
     """
 
@@ -52,13 +54,14 @@ class State:
         self.lock = threading.RLock()
         self.pending = False
         self.executable: Executable | Segmented | None = None
+        self.ready: Executable | Segmented | None = None
         self.drop()
 
     def drop(self) -> None:
         """Forgets what was compiled, and begins anew."""
         self.evidence = 0.0
         self.times = Times()
-        self.executable = None
+        self.executable = self.ready = None
         self.failure: str | None = None
         self.warned = False
 
@@ -171,15 +174,17 @@ def choose(
         return _NO_GAIN
     elif plan.family.unproven:
         needed *= plan.family.factor
-    part = 1.0
     if measured:  # `note` has added up what was measured
-        needed, part, gain = needed * learnt(), PART, 0.0
+        needed, gain = needed * learnt(), 0.0
     spent = state.evidence = state.evidence + gain
-    if spent <= needed * part:
+    if spent <= needed * (PART if measured else 1.0 if on_device else _BEGIN):
         return Choice(None, "interpreted", Why.COLD, spent, needed)
-    if measured:
-        if _submit(state, program, arrays, host):
+    if measured and state.ready is None:
+        if _submit(state, program, arrays, host, hold=False):
             plan.family.unproven += 1
+        return _WAITING
+    if not measured and spent <= needed:
+        _submit(state, program, arrays, host, hold=True)
         return _WAITING
     plan.family.unproven += 1
     why = Why.DEVICE if on_device else Why.PAYS
@@ -205,6 +210,13 @@ def note(state: State, program: Program, choice: Choice | None, host: bool, seco
         gain = prices.gain if host else gain_of_jax(program, prices)
         state.evidence += seconds * gain / (prices.compiled + gain)
 
+
+_BEGIN = 0.5
+"""The part of its price that compiling has to be worth before a thread begins with it.
+
+What it makes is run when the evidence is whole, which depends on calls alone, not on when the
+thread is done: so the same calls give the same bits.
+"""
 
 _DISPATCH = 30
 """How much longer an equation takes where it is dispatched to an accelerator by itself."""
@@ -247,17 +259,25 @@ def _build(
     with state.lock:
         executable = state.executable
         if executable is None:
-            if is_split(program):
-                executable = Segmented(program, _shared, whole=config.execution == "compile")
-            else:
-                executable = Executable(program)
-            start, disk.reading.done = perf_counter(), False
-            executable.prepare(arrays, host)
-            if state.price is not None and not disk.reading.done:
-                learn_price(state.price.compiling, perf_counter() - start)
-            state.executable = executable
+            executable = state.ready or _made(state, program, arrays, host)
+            state.executable, state.ready, state.pending = executable, None, False
             count("compiled")
             make_room(state)
+    return executable
+
+
+def _made(
+    state: State, program: Program, arrays: Sequence[Any], host: bool
+) -> Executable | Segmented:
+    """Returns what is compiled now."""
+    if is_split(program):
+        executable = Segmented(program, _shared, whole=config.execution == "compile")
+    else:
+        executable = Executable(program)
+    start, disk.reading.done = perf_counter(), False
+    executable.prepare(arrays, host)
+    if state.price is not None and not disk.reading.done:
+        learn_price(state.price.compiling, perf_counter() - start)
     return executable
 
 
@@ -288,58 +308,47 @@ def _warn_once(state: State, program: Program) -> None:
 
 
 # ------------------------------------------------------------------------------- in the background
-#
-# Where the choice is by what runs take, a thread compiles while calls go on being interpreted. It
-# ends when nothing is left to do. It is no daemon: Python waits at its exit for the compilation
-# under way, and what is queued behind it is dropped.
 
-_queue: deque[tuple[State, Program, Sequence[Any], bool]] = deque()
-_queueing = threading.Lock()
-_worker: threading.Thread | None = None
+_submitting = threading.Lock()
 
 
-def _submit(state: State, program: Program, arrays: Sequence[Any], host: bool) -> bool:
-    """Queues a compilation; False where the state waits for one already.
+def _submit(state: State, program: Program, arrays: Sequence[Any], host: bool, hold: bool) -> bool:
+    """Has a thread compile; False where it was told to before.
 
     Args:
         state: that of the program.
         program: its final form.
         arrays: its arguments, which are not kept alive.
         host: whether all of them are NumPy arrays.
+        hold: whether what is made is kept until it is asked for; else it is run from then on.
     """
-    global _worker
-    with _queueing:
+    with _submitting:
         if state.pending:
             return False
+        forms = program.inputs if host else list(map(form_of, arrays))
+        state.pending = True
         try:
-            state.pending = True
-            forms = program.inputs if host else list(map(form_of, arrays))
-            _queue.append((state, program, forms, host))
-            if _worker is None or not _worker.is_alive():
-                _worker = threading.Thread(target=_work, name="ftrans-compile", daemon=False)
-                _worker.start()
+            submit(functools.partial(_beside, state, program, forms, host, hold))
         except BaseException:
-            state.pending = False  # an interrupt: the next call asks again
+            state.pending = False  # the next call asks again
             raise
     return True
 
 
-def _work() -> None:
-    global _worker
-    while True:
-        with _queueing:
-            if not _queue or not threading.main_thread().is_alive():
-                for state, *_ in _queue:
-                    state.pending = False
-                _queue.clear()
-                _worker = None
-                return
-            state, program, arrays, host = _queue.popleft()
-        try:
+def _beside(state: State, program: Program, arrays: Sequence[Any], host: bool, hold: bool) -> None:
+    """Compiles in the background."""
+    try:
+        if not hold:
             _build(state, program, arrays, host)
-        except BaseException as error:
-            # told by a warning when the program is called next
+            return
+        with state.lock:
+            if state.executable is None and state.ready is None:
+                state.ready = _made(state, program, arrays, host)
+    except BaseException as error:
+        # Told by a warning when the program is called next. Who waits for what is held finds out
+        # by trying once more, since it may have to do with the arrays.
+        if not hold:
             state.failure = f"{type(error).__name__}: {error}"
-        finally:
+    finally:
+        if not hold:
             state.pending = False
-        del state, program, arrays

@@ -27,8 +27,9 @@ from ftrans.ir import is_tracing
 from ftrans.ir.stack import state
 from ftrans.primitives import sin_p
 from ftrans.runtime import cache_clear, cache_info, guard, run
+from ftrans.runtime.background import finished
 from ftrans.runtime.executable import Executable
-from tests.helpers import all_compiled, assert_close
+from tests.helpers import assert_close
 
 X = np.array([0.5, -1.0, 2.0])
 
@@ -40,7 +41,7 @@ def fresh() -> Iterator[None]:
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, handler)
-    assert all_compiled(60)
+    assert finished(60)
     cache_clear()
     assert not is_tracing()
     assert not guard._held
@@ -355,7 +356,7 @@ def test_calls_go_on_while_it_compiles(in_background: pytest.MonkeyPatch) -> Non
     )
     assert cache_info().compiled == 0
     go.set()
-    assert all_compiled(60)
+    assert finished(60)
     assert cache_info().compiled == 1
     assert_close(run(program, [x])[0], expected)
     assert ftrans.explain(last=1)[0].road == "compiled"
@@ -364,7 +365,7 @@ def test_calls_go_on_while_it_compiles(in_background: pytest.MonkeyPatch) -> Non
 def test_failures_in_the_background_are_told_once(in_background: pytest.MonkeyPatch) -> None:
     in_background.setattr(Executable, "prepare", Refuses(RuntimeError("no such instruction")))
     func.grad(wide)(X)
-    assert all_compiled(60)
+    assert finished(60)
     with pytest.warns(RuntimeWarning, match=r"grad\(wide\): XLA could not compile it"):
         found = func.grad(wide)(X)
     assert_close(found, wide_gradient(X))
@@ -395,14 +396,14 @@ def test_threads_and_clearing_race_with_the_background(
         thread.start()
     for thread in threads:
         thread.join()
-    assert all_compiled(120)
+    assert finished(120)
     assert not failures, failures
 
 
 def test_python_exits_while_it_compiles() -> None:
     script = """
 import numpy as np, ftrans, ftrans.numpy as fnp
-from ftrans.runtime import choice, policy
+from ftrans.runtime import background, policy
 ftrans.config.execution = "measured"
 policy._COMPILE = -1.0
 def wide(x, n):
@@ -411,7 +412,7 @@ def wide(x, n):
     return x.sum()
 for n in range(20, 40):
     ftrans.grad(wide)(np.ones(3), n)
-print("waiting", len(choice._queue) > 5)
+print("waiting", len(background._queue) > 5)
 """
     start = time.monotonic()
     done = subprocess.run(

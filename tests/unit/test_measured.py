@@ -15,7 +15,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import config, func
 from ftrans.runtime import measured
-from tests.helpers import all_compiled
+from ftrans.runtime.background import finished
 
 
 def bent(x: Any) -> Any:
@@ -57,7 +57,7 @@ def test_a_thread_compiles_what_is_worth_it(eager: pytest.MonkeyPatch, container
     x = container(np.linspace(0.1, 1.0, 1 << 14, dtype="float32"))
     expected = slope(x)
     found = [func.grad(bent)(x) for _ in range(3)]  # the first run counts for nothing
-    assert all_compiled(60)
+    assert finished(60)
     before = ftrans.cache_info().compiled
     assert before == 1
     found += [func.grad(bent)(x) for _ in range(3)]
@@ -83,7 +83,7 @@ def test_what_the_thread_compiled_for_arrays_of_jax_is_not_compiled_again(
     )
     for _ in range(3):
         f(x, scale)
-    assert all_compiled(60)
+    assert finished(60)
     f(x, scale)
     assert told()[0] == "compiled"
     assert compiled.count("/jax/core/compile/backend_compile_duration") == 1
@@ -96,7 +96,7 @@ def test_arrays_are_not_kept_alive_until_something_is_compiled(eager: pytest.Mon
     gone = weakref.ref(x)
     x.delete()
     del x
-    assert all_compiled(60)
+    assert finished(60)
     gc.collect()
     assert gone() is None
     assert ftrans.cache_info().compiled == 1
@@ -107,7 +107,7 @@ def test_what_is_slower_when_compiled_is_interpreted_again(eager: pytest.MonkeyP
     x = np.linspace(0.1, 1.0, 1 << 14, dtype="float32")
     for _ in range(3):
         func.grad(bent)(x)
-    assert all_compiled(60)
+    assert finished(60)
     roads = []
     for _ in range(5):
         func.grad(bent)(x)
@@ -156,7 +156,7 @@ def test_what_is_read_from_disk_is_no_measure_of_compiling(
         ftrans.cache_clear()
         for _ in range(3):
             func.grad(bent)(x)
-        assert all_compiled(60)
+        assert finished(60)
         func.grad(bent)(x)
         assert told()[0] == "compiled"
     assert len(measured._ratios) == 1

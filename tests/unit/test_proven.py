@@ -759,11 +759,18 @@ def test_numpy_computes_half_precision_of_plain_arguments_itself() -> None:
     assert told[-1] != "skipped"
 
 
-def test_functions_of_arguments_beside_are_those_of_numpy() -> None:
+@pytest.mark.parametrize("container", [np.asarray, jnp.asarray])
+def test_functions_of_arguments_beside_are_those_of_numpy(container: Any) -> None:
+    g = func.grad(lambda x, y: (x * np.sin(np.float32(2) * y)).sum())
+    # by NumPy itself, also where what is differentiated is of JAX's
+    denormal = np.full(4, 1e-40, "f4")
     told = both_ways(
-        func.grad(lambda x, y: (x * np.sin(np.float32(2) * y)).sum()), lambda turn: (X, X + turn)
+        g, lambda turn: (container(X[:4]), X[:4] + turn if turn < TURNS - 2 else denormal)
     )
     assert told[-1] == "skipped"
+    mixed = func.grad(lambda x, y, z: (x * (y * z)).sum())
+    told = both_ways(mixed, lambda turn: (X, X + turn, container(X)))
+    assert (told[-1] == "skipped") == (container is np.asarray)
 
 
 def made_anew(case: str, turn: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
