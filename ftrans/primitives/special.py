@@ -1,6 +1,7 @@
 """The error function, the gamma function and Bessel functions, computed by JAX.
 
 Of few elements SciPy computes them on the road of NumPy: calling JAX takes a hundred times as long.
+Of more, the error function of single precision is our own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from ftrans.primitives.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ftrans.primitives.elementary import exp_p
 from ftrans.primitives.elementwise import transcendental
+from ftrans.primitives.erf import erf, erfc
 from ftrans.primitives.family import edge, in_single
 from ftrans.primitives.logic import lt_p, select_p
 from ftrans.primitives.magnitude import abs_p, sign_p
@@ -28,8 +30,13 @@ _OF_SCIPY = {
 }  # fmt: skip
 """Names of SciPy's functions by those of `jax.lax`; normal numbers are by JAX's inverse of erf."""
 
-_FEW = 4096
-"""Up to so many elements SciPy's functions take no longer than to call JAX."""
+_FEW = 1 << 15
+"""Up to so many elements SciPy takes little longer than JAX, which compiles a function first."""
+
+
+_OF_NUMPY = {"erf": erf, "erfc": erfc}
+_SOME = 1 << 17
+"""Up to so many elements these take no longer than JAX, but for what that compiles first."""
 
 
 def _is_few(xp: Any, x: Any) -> bool:
@@ -45,6 +52,8 @@ def _computed(xp: Any, name: str, x: Any) -> Any:
         x = np.maximum(x, np.finfo(x.dtype).min) if name == "lgamma" else x  # infinite at -inf
         found = getattr(special, _OF_SCIPY[name])(x)
         return np.copysign(found, x) if name == "bessel_i1e" else found  # at -0.0
+    if xp is np and name in _OF_NUMPY and x.size <= _SOME and x.dtype == np.float32:
+        return _OF_NUMPY[name](x)
     # A Python scalar that JAX traces is weak there, and in double precision JAX's Bessel functions
     # then mix two dtypes and fail; the dtype, named, makes it strong.
     return by_lax(xp, name, xp.asarray(x, dtype=x.dtype))
