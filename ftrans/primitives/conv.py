@@ -19,6 +19,7 @@ import numpy as np
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.axes import moveaxis, transpose_p, zeros
+from ftrans.primitives.conv_host import convolution
 from ftrans.primitives.family import check_kind, normal, plain, total_bytes
 from ftrans.primitives.namespace import unseen
 from ftrans.primitives.record import Cost, Linear, Sample
@@ -71,7 +72,9 @@ def _infer(
 
 def _lower(xp: Any, x: Any, kernel: Any, **params: Any) -> Any:
     if xp is np:
-        # NumPy has no convolution
+        by_numpy = convolution(type_of(x), type_of(kernel), **params)
+        if by_numpy is not None:
+            return by_numpy(x, kernel)
         import jax
         from jax import numpy as jnp
 
@@ -252,6 +255,7 @@ conv_p = plain(
     kinds="iufc",
     infer=_infer,
     lower=_lower,
+    host=convolution,
     jvp=[
         lambda t, out, x, kernel, **params: conv_p(t, kernel, **params),
         lambda t, out, x, kernel, **params: conv_p(x, t, **params),

@@ -1,4 +1,4 @@
-"""The error function of single precision by NumPy, whose own functions it lacks.
+"""The error function of single precision by NumPy, which has none.
 
 SciPy computes in double precision, four times as long; JAX compiles a function for each shape
 first, a thousand times as long. The approximations are rational ones whose greatest relative error
@@ -7,8 +7,6 @@ error is below a third of the spacing of numbers, and what rounding adds is that
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
