@@ -6,7 +6,7 @@ XLA's own takes as long on a CPU, and compiles a function for each shape first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -38,58 +38,83 @@ def convolution(
     """
     if x.dtype.kind not in "fc" or is_half(x.dtype) or 0 in (*x.shape, *kernel.shape):
         return None
+    if batch_groups > 1:
+        # examples of several groups are the features of groups of fewer examples
+        count, features = x.shape[0] // batch_groups, batch_groups * x.shape[1]
+        apart = (batch_groups, count, *x.shape[1:])
+        joined = x.update(shape=(count, features, *x.shape[2:]))
+        params = {"strides": strides, "padding": padding, "lhs_dilation": lhs_dilation}
+        params |= {"rhs_dilation": rhs_dilation, "feature_groups": batch_groups}
+        by_features = convolution(joined, kernel, batch_groups=1, **params)
+        if by_features is None:
+            return None
+        shape = joined.shape
+        return lambda x, kernel: by_features(x.reshape(apart).swapaxes(0, 1).reshape(shape), kernel)
     (n, c), size, taken = x.shape[:2], x.shape[2:], kernel.shape[2:]
     ends = zip(size, lhs_dilation, padding, strict=True)
     room = tuple([(s - 1) * d + 1 + low + high for s, d, (low, high) in ends])
     axes = list(zip(room, taken, rhs_dilation, strides, strict=True))
     places = tuple([(r - (k - 1) * d - 1) // step + 1 for r, k, d, step in axes])
-    per_group = c // feature_groups
+    groups, per_group, outs = feature_groups, c // feature_groups, kernel.shape[0] // feature_groups
     window = per_group * math.prod(taken)
-    one = window * math.prod(places) * x.dtype.itemsize
+    one = groups * window * math.prod(places) * x.dtype.itemsize
     if min(places, default=1) < 1 or one > _TOO_MANY:
         return None
-    from_, to = _kept(size, lhs_dilation, padding, room)
     is_padded = any(map(any, padding)) or any(d > 1 for d in lhs_dilation)
+    from_, to = _kept(size, lhs_dilation, padding, room)
     together = max(1, _MOST // one)
-    # rows as long as can be are copied
-    last = (taken[-1:] or (1,))[0] > (places[-1:] or (1,))[0]
-    outs = kernel.shape[0] // (feature_groups * batch_groups)
+    spatial = tuple(range(2, x.ndim))
+    # What lies together is copied together: examples, or features, stand last.
+    examples_last = _run(n, places, strides) > _run(per_group, taken, rhs_dilation)
+    order = (1, *spatial, 0) if examples_last else (0, *spatial, 1)
+    inner, outer = (0, -1) if examples_last else (-1, 0)  # where features and examples are then
+
+    def laid_out(x: np.ndarray) -> np.ndarray:
+        """Returns some examples with zeros around them, as they are copied from."""
+        x = x[from_].transpose(order)
+        if not is_padded:
+            return np.ascontiguousarray(x)
+        whole = (x.shape[outer], c, *room)
+        padded = np.zeros([whole[axis] for axis in order], x.dtype)
+        padded[tuple([to[axis] for axis in order])] = x
+        return padded
 
     def windows(part: np.ndarray) -> np.ndarray:
-        """Returns the windows of examples [n, c, ...] as a matrix [window, places]."""
-        count, steps = len(part), part.strides
-        over = [s * d for s, d in zip(steps[2:], rhs_dilation, strict=True)]
-        along = [s * d for s, d in zip(steps[2:], strides, strict=True)]
-        inner = (per_group, *taken), (steps[1], *over)
-        outer = (count, *places), (steps[0], *along)
-        first, then = (outer, inner) if last else (inner, outer)
-        view = as_strided(part, first[0] + then[0], first[1] + then[1], writeable=False)
-        matrix = view.reshape(math.prod(first[0]), -1)
-        return matrix.T if last else matrix
-
-    def groups(x: np.ndarray, kernel: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields the examples and the outputs of each group."""
-        for i, rows in enumerate(kernel.reshape(-1, outs, window)):
-            if feature_groups > 1:
-                yield x[:, i * per_group : (i + 1) * per_group], rows
-            else:
-                yield x[i * n // batch_groups : (i + 1) * n // batch_groups], rows
+        """Returns the windows of each group, [group, window, places] or [group, places, window]."""
+        steps, feature, example = part.strides[1:-1], part.strides[inner], part.strides[outer]
+        over = [s * d for s, d in zip(steps, rhs_dilation, strict=True)]
+        along = [s * d for s, d in zip(steps, strides, strict=True)]
+        group = (groups, per_group * feature)
+        of_window, of_place = [*zip(taken, over, strict=True)], [*zip(places, along, strict=True)]
+        features, examples = (per_group, feature), (part.shape[outer], example)
+        if examples_last:
+            axes = [group, features, *of_window, *of_place, examples]
+        else:
+            axes = [group, examples, *of_place, *of_window, features]
+        view = as_strided(part, *zip(*axes, strict=True), writeable=False)
+        return view.reshape((groups, window, -1) if examples_last else (groups, -1, window))
 
     def convolve(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-        if is_padded:
-            padded = np.zeros((n, c, *room), x.dtype)
-            padded[to] = x[from_]
-            x = padded
-        count = n // batch_groups
-        found = np.empty((kernel.shape[0], count, *places), x.dtype)
-        for i, (examples, rows) in enumerate(groups(x, kernel)):
-            mine = found[i * outs : (i + 1) * outs]
-            for at in range(0, count, together):
-                part = rows @ windows(examples[at : at + together])
-                mine[:, at : at + together] = part.reshape(outs, -1, *places)
-        return found.swapaxes(0, 1)
+        rows = kernel if examples_last else np.moveaxis(kernel, 1, -1)
+        rows = rows.reshape(groups, outs, window)
+        whole = (n, len(kernel), *places)
+        found = np.empty([whole[axis] for axis in order], x.dtype)
+        for at in range(0, n, together):
+            cut = windows(laid_out(x[at : at + together]))
+            if examples_last:
+                part = found[..., at : at + together]
+                part[...] = (rows @ cut).reshape(part.shape)
+            else:
+                part = found[at : at + together].reshape(-1, groups, outs)
+                part[...] = (cut @ rows.swapaxes(1, 2)).swapaxes(0, 1)
+        return found.transpose(np.argsort(order))
 
     return convolve
+
+
+def _run(last: int, sizes: tuple[int, ...], steps: tuple[int, ...]) -> int:
+    """Returns how many elements lie together, of these axes and one that stands last."""
+    return last * sizes[-1] if steps and steps[-1] == 1 else last
 
 
 def _kept(
