@@ -21,7 +21,7 @@ from ftrans import numpy as fnp
 __all__ = ["ROWS", "dropout_steps"]
 
 _CHUNK = 512
-_UNTIL_COMPILED = 400
+_UNTIL_COMPILED = 4000
 
 
 def _operands(length: int) -> list[np.ndarray]:

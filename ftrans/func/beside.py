@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ftrans.errors import FtransError
 from ftrans.interpreters import simplify
 from ftrans.interpreters.backward import pruned
 from ftrans.ir import Program, Tracer
@@ -79,7 +80,7 @@ class Remade(NamedTuple):
         for (function, known), place in zip(self.calls, self.places, strict=True):
             try:
                 found[place] = function(*[next(values) if x is None else x for x in known])
-            except IndexError:
+            except (IndexError, FtransError):
                 return None
         return found
 

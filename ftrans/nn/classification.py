@@ -6,6 +6,7 @@ Half precision is computed in single.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, in_single, like, loss, per_channel, program, ranked, shown
-from ftrans.numpy.index_plan import is_unknown, require
+from ftrans.numpy.index_plan import is_unknown, of_known, require
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = [
@@ -37,8 +38,8 @@ def nll_loss(
         0.288
     """
     logs, at, weight, shape = _chosen("nll_loss", input, target, weight, ignore_index)
-    values, share = _picked(logs, at, weight, ignore_index)
-    return fnp.reshape(values, shape), share
+    values, total = _picked(logs, at, weight, ignore_index)
+    return fnp.reshape(values, shape), total
 
 
 @in_single
@@ -79,13 +80,13 @@ def cross_entropy(
     if type_of(goal).shape == t.shape and type_of(goal).is_inexact:
         return _of_probabilities(logs, like(goal, logs), weight, label_smoothing)
     logs, at, weight, shape = _chosen("cross_entropy", logs, goal, weight, ignore_index)
-    values, share = _picked(logs, at, weight, ignore_index)
+    values, total = _picked(logs, at, weight, ignore_index)
     if label_smoothing:
         even = -fnp.sum(logs if weight is None else logs * weight, axis=1)
-        even = fnp.where(at != ignore_index, even, 0.0)
+        even = fnp.where(of_known(lambda at: at != ignore_index, at), even, 0.0)
         part = label_smoothing / type_of(logs).shape[1]
         values = values * (1.0 - label_smoothing) + even * part
-    return fnp.reshape(values, shape), share
+    return fnp.reshape(values, shape), total
 
 
 def _of_probabilities(logs: Any, goal: Any, weight: Any, label_smoothing: float) -> Any:
@@ -135,7 +136,7 @@ def _chosen(
             f"  Write target.astype('int64'); probabilities have the shape of input."
         )
     count = t.shape[axis]
-    require(at, _Classes(name, count, ignored))
+    holds = _Classes(name, count, ignored)
     if u.dtype.kind == "u":  # which what is ignored may not fit into
         at = cast(at, np.int64)
     if weight is not None:
@@ -143,28 +144,51 @@ def _chosen(
     if t.ndim > 2:
         logs = p.transpose_p(logs, permutation=(0, *range(2, t.ndim), 1))
     logs = p.reshape_p(logs, shape=(math.prod(shape), count))
-    return logs, p.reshape_p(at, shape=(math.prod(shape),)), weight, shape
+    flat = (math.prod(shape),)
+    at = at.reshape(flat) if type(at) is np.ndarray else p.reshape_p(at, shape=flat)
+    of_known(lambda at: _checked(at, holds), at)
+    return logs, at, weight, shape
+
+
+def _checked(at: Any, holds: Callable[[np.ndarray], None]) -> Any:
+    """Returns indices that were looked at, where they are at hand."""
+    require(at, holds)
+    return at
 
 
 def _picked(logs: Any, at: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Returns minus the logarithms that classes choose, weighted, and the weights."""
-    counts = at != ignore_index
-    at = fnp.where(counts, at, 0)
-    found = -_taken(logs, at)
+    """Returns minus the logarithms that classes choose, weighted, and the sum of the weights."""
+    dtype = type_of(logs).dtype
+
+    def chosen(at: Any) -> Any:
+        return _names_of(at).where(at != ignore_index, at, 0)
+
+    def number(at: Any) -> Any:
+        xp = _names_of(at)
+        return xp.asarray(xp.sum(at != ignore_index, dtype=dtype))
+
+    counts = of_known(lambda at: at != ignore_index, at)
+    found = -_taken(logs, at, chosen)
     if weight is None:
-        return fnp.where(counts, found, 0.0), cast(counts, type_of(logs).dtype)
-    column = p.reshape_p(at, shape=(*type_of(at).shape, 1))
+        return fnp.where(counts, found, 0.0), of_known(number, at)
+    column = of_known(lambda at: chosen(at).reshape(*at.shape, 1), at)
     share = fnp.where(counts, p.gather_p(weight, column, in_bounds=False, fill=math.nan), 0.0)
-    return fnp.where(counts, found * share, 0.0), share
+    return fnp.where(counts, found * share, 0.0), fnp.sum(share)
 
 
-def _taken(x: Any, at: Any) -> Any:
-    """Returns x[i, at[i]] for all i; NaN where there is no such element."""
-    count = type_of(at).shape[0]
-    rows = p.iota_p(shape=(count, 1), dtype=INT, axis=0)
-    columns = p.reshape_p(cast(at, INT), shape=(count, 1))
-    places = p.concatenate_p(rows, columns, axis=1)
-    return p.gather_p(x, places, in_bounds=False, fill=math.nan)
+def _taken(x: Any, at: Any, chosen: Callable[[Any], Any] = lambda at: at) -> Any:
+    """Returns x[i, chosen(at)[i]] for all i; NaN where there is no such element."""
+
+    def places(at: Any) -> Any:
+        xp = _names_of(at)
+        return xp.stack([xp.arange(at.shape[0], dtype=INT), chosen(at).astype(INT)], axis=1)
+
+    return p.gather_p(x, of_known(places, at), in_bounds=False, fill=math.nan)
+
+
+def _names_of(x: Any) -> Any:
+    """Returns the functions for an array: those of NumPy, where it is one of its."""
+    return np if type(x) is np.ndarray else fnp
 
 
 # -------------------------------------------------------------------------------- several labels

@@ -188,7 +188,7 @@ def family(function: Callable[..., Any]) -> list[Any]:
 def loss(function: Function, known: Sequence[str] = ("none", "mean", "sum")) -> Function:
     """Makes a loss of a function of each element's, which has an argument `reduction`.
 
-    The function returns values; or values and weights, by whose sum a mean is divided.
+    The function returns values; or values, and what their sum is divided by for a mean.
     """
     place = list(inspect.signature(function).parameters).index("reduction")
 
@@ -200,11 +200,11 @@ def loss(function: Function, known: Sequence[str] = ("none", "mean", "sum")) -> 
                 f"  Write {', '.join(map(repr, known[:-1]))} or {known[-1]!r}."
             )
         found = function(*args, **kwargs)
-        values, shares = found if type(found) is tuple else (found, None)
+        values, total = found if type(found) is tuple else (found, None)
         if how == "none":
             return values
         if how == "mean":
-            return fnp.mean(values) if shares is None else fnp.sum(values) / fnp.sum(shares)
+            return fnp.mean(values) if total is None else fnp.sum(values) / total
         examples = type_of(values).shape[:1] or (1,)
         return fnp.sum(values) / float(examples[0]) if how == "batchmean" else fnp.sum(values)
 

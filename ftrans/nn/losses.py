@@ -53,7 +53,7 @@ def _pair(name: str, input: Any, target: Any, strict: bool = False) -> list[Any]
 
 
 def _weighed(name: str, values: Any, weight: Any) -> Any:
-    """Returns values times weights of their shape, and these, where there are any."""
+    """Returns values times weights of their shape, and the sum of these, where there are any."""
     if weight is None:
         return values
     weight = as_array(weight)
@@ -61,7 +61,7 @@ def _weighed(name: str, values: Any, weight: Any) -> Any:
         raise ShapeError(
             f"{name}: weight has the shape of input.{shown(input=values, weight=weight)}"
         )
-    return fnp.multiply(values, weight), weight
+    return fnp.multiply(values, weight), fnp.sum(weight)
 
 
 @loss

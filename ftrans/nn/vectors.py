@@ -11,7 +11,7 @@ from ftrans import numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, shown
-from ftrans.numpy.index_plan import Counted, require
+from ftrans.numpy.index_plan import Counted, of_known, require
 from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 
@@ -166,6 +166,12 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
             f"one_hot: of no integers none is the largest.{shown(tensor=x)}\n  Pass num_classes=n."
         )
     num_classes = operator.index(fnp.max(x) + 1 if num_classes == -1 else num_classes)
-    require(x, _Below(num_classes))
-    classes = iota_p(shape=(num_classes,), dtype=INT, axis=0)
-    return cast(fnp.expand_dims(x, -1) == classes, np.int64)
+
+    def vectors(x: Any) -> Any:
+        require(x, _Below(num_classes))
+        if type(x) is np.ndarray:
+            return (x[..., None] == np.arange(num_classes)).astype(np.int64)
+        classes = iota_p(shape=(num_classes,), dtype=INT, axis=0)
+        return cast(fnp.expand_dims(x, -1) == classes, np.int64)
+
+    return of_known(vectors, x)

@@ -79,6 +79,19 @@ def require(array: Any, holds: Callable[[np.ndarray], None]) -> None:
         holds(np.asarray(array))
 
 
+def of_known(function: Callable[..., Any], *items: Any) -> Any:
+    """Returns what a function makes of integers, some of which may be plain arguments of a call.
+
+    Where the call is proven to do the same again, these are given to the function at each anew.
+
+    Args:
+        function: returns an array of NumPy's where it is given such, and holds no traced value.
+        items: arrays, known or traced.
+    """
+    found = None if state.beside is None else state.beside.take(function, items)
+    return function(*items) if found is None else found
+
+
 class Plan(NamedTuple):
     """Says how to read an index from an array, or write to it.
 

@@ -63,7 +63,7 @@ _TRANSCENDENTAL_WIDE = _Rates(8e-7, 8e-9, 2e-11, 5e-9, 0.0, 1e-3)
 # other, though, and where the machine has other work a product may take a hundred times as long.
 _CONTRACTION = _Rates(2e-6, 5e-12, 1.5e-10, 4e-12, 1.2e-10, 2e-3)
 # Both copy windows side by side, and multiply.
-_CONVOLUTION = _Rates(1.2e-5, 1.1e-11, 2.5e-10, 1.1e-11, 8e-10, 6e-2)
+_CONVOLUTION = _Rates(6e-5, 1e-11, 2.5e-10, 1.1e-11, 8e-10, 6e-2)
 _SORT = _Rates(2e-6, 5e-9, 6e-11, 2e-8, 6e-11, 1.5e-2)
 _SCATTER = _Rates(1e-5, 5e-9, 6e-11, 2e-9, 6e-11, 5e-3)
 _HASH = _Rates(5e-5, 1.7e-10, 6e-11, 1e-10, 3e-11, 1e-1)

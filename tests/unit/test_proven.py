@@ -709,6 +709,38 @@ def test_an_index_that_is_refused_or_counts_from_the_end_is_left_to_python() -> 
     assert last() == "skipped"
 
 
+OF_LABELS: dict[str, Callable[[Any, Any], Any]] = {
+    "cross_entropy": lambda x, y: nn.cross_entropy(x, y),
+    "smooth": lambda x, y: nn.cross_entropy(x, y, label_smoothing=0.1, reduction="sum"),
+    "weighted": lambda x, y: nn.cross_entropy(x, y, weight=np.arange(1.0, 9.0, dtype="f4")),
+    "nll_loss": lambda x, y: nn.nll_loss(nn.log_softmax(x, -1), y, ignore_index=3),
+    "multi_margin_loss": lambda x, y: (nn.multi_margin_loss(x, y) * 1.0).sum(),
+    "one_hot": lambda x, y: -(nn.log_softmax(x, -1) * nn.one_hot(y, 8)).sum(-1).mean(),
+}
+
+
+@pytest.mark.parametrize("made", ["given", "closed over"])
+@pytest.mark.parametrize("name", OF_LABELS)
+def test_labels_are_looked_at_in_each_call(name: str, made: str) -> None:
+    rng = np.random.default_rng(0)
+    loss, logits = OF_LABELS[name], rng.normal(size=(6, 8)).astype("f4")
+
+    def slope(labels: np.ndarray) -> Any:
+        if made == "given":
+            return given(logits, labels)
+        return func.grad(lambda x: loss(x, labels))(logits)
+
+    given = func.grad(loss)
+    told = both_ways(slope, lambda turn: ((np.arange(6) * turn) % 8,))
+    # which compute besides with labels, or by them
+    assert (told[-1] == "skipped") == (name not in ("multi_margin_loss", "weighted"))
+    if name in ("cross_entropy", "weighted"):  # some of which do not count
+        both_ways(slope, lambda turn: (np.where(np.arange(6) < turn % 5, -100, turn % 8),))
+    with pytest.raises(ftrans.FtransError, match=r"there is no class 9|out of range"):
+        slope(np.array([0, 1, 2, 3, 4, 9]))
+    assert slope(np.arange(6)).shape == (6, 8)
+
+
 def test_indices_are_held_against_python_where_all_is_checked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
