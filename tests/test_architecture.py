@@ -65,7 +65,7 @@ CEILINGS = {
     "ir": 2799,
     "nn": 3193,
     "numpy": 10600,
-    "primitives": 10217,
+    "primitives": 10218,
     "random": 1231,
     "runtime": 4678,
     "scipy": 820,

@@ -91,7 +91,8 @@ def convolution(
             axes = [group, features, *of_window, *of_place, examples]
         else:
             axes = [group, examples, *of_place, *of_window, features]
-        view = as_strided(part, *zip(*axes, strict=True), writeable=False)
+        shape, lies = zip(*axes, strict=True)
+        view = as_strided(part, shape, lies, writeable=False)
         return view.reshape((groups, window, -1) if examples_last else (groups, -1, window))
 
     def convolve(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
