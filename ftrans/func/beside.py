@@ -33,7 +33,7 @@ class Beside:
     """
 
     def __init__(self, frame: Frame):
-        self._frame = frame
+        self._frame: Frame | None = frame
         self.calls: list[tuple[Function, list[Any]]] = []
         self.taken: list[Tracer] = []
         self.made: list[np.ndarray] = []
@@ -43,6 +43,7 @@ class Beside:
         known = [None if type(x) is Tracer and x.frame is self._frame else x for x in items]
         if Tracer in map(type, known) or all(x is not None for x in known):
             return None
+        assert self._frame is not None, "it is over"
         taken = [x for x in items if type(x) is Tracer]
         demanded, frame_knows = state.demanded, self._frame.known.copy()
         values = iter([np.asarray(x.value()) for x in taken])
@@ -53,6 +54,11 @@ class Beside:
         self.taken += taken
         self.made.append(made)
         return self._frame.capture(made)
+
+    def end(self) -> list[Tracer]:
+        """Returns the values; refers no longer to them, which are to go with the frame."""
+        taken, self.taken, self._frame = self.taken, [], None
+        return taken
 
 
 class Remade(NamedTuple):

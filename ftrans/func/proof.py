@@ -119,13 +119,19 @@ def traced(
             raise Refused("it changes its arguments")
         return result
 
+    def results(*tracers: Any) -> Any:
+        result = call(*tracers)
+        if noted is not None:
+            noted.end()
+        return result
+
     def indices(*tracers: Any) -> Any:
         call(*tracers)
-        return noted and noted.taken
+        return noted and noted.end()
 
     before, inputs = state.demanded, known_inputs([values[number] for number in order])
     try:
-        staged, beside = stage(name, call, inputs), None
+        staged, beside = stage(name, results, inputs), None
         if noted is not None and noted.made:
             if not on_cpu(values):
                 raise Refused("an array on a device is an index")
