@@ -5,7 +5,7 @@ import gc as _gc
 import importlib as _importlib
 
 _collects = _gc.isenabled()
-# to import makes no garbage, and to look for some takes a tenth of the time
+# to import makes no garbage, and to look for some takes a tenth of the time, also afterwards
 _gc.disable()
 try:
     from ftrans import autograd, errors, func, ir, numpy, primitives, random
@@ -51,6 +51,9 @@ try:
     from ftrans.runtime.device import get_default_device, set_default_device
     from ftrans.verify import check_rules
 finally:
+    if not _gc.get_freeze_count():
+        _gc.freeze()
+        _gc.unfreeze()  # all that is there is old from here on
     if _collects:
         _gc.enable()
 

@@ -355,7 +355,7 @@ def _trusted() -> dict[int, Any]:
     found = list[Any](_BUILTINS)
     for module in _MODULES.values():
         for name, value in vars(module).items() if module is not None else ():
-            known = module is not np or hasattr(fnp, name)
+            known = module is not np or name in vars(fnp)
             if known and not name.startswith("_") and not _STATEFUL.match(name):
                 found.append(value)
     return {id(x): x for x in found if callable(x) and not any(x is y for y in _BY_NAME)}

@@ -137,6 +137,7 @@ def _chosen(
         )
     count = t.shape[axis]
     holds = _Classes(name, count, ignored)
+    of_known(lambda at: _checked(at, holds), at)
     if u.dtype.kind == "u":  # which what is ignored may not fit into
         at = cast(at, np.int64)
     if weight is not None:
@@ -146,7 +147,6 @@ def _chosen(
     logs = p.reshape_p(logs, shape=(math.prod(shape), count))
     flat = (math.prod(shape),)
     at = at.reshape(flat) if type(at) is np.ndarray else p.reshape_p(at, shape=flat)
-    of_known(lambda at: _checked(at, holds), at)
     return logs, at, weight, shape
 
 

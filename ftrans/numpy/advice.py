@@ -15,8 +15,6 @@ from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any
 
-import jax
-import jax.scipy.special
 import numpy as np
 
 import ftrans.numpy as fnp
@@ -91,7 +89,7 @@ def meant(default: str) -> tuple[str, str]:
         advice = _RANDOM
     elif last in _CONVERSIONS or frame is inner:
         advice = _CONSTANT
-    elif callable(_found(jax, _place(frame))):
+    elif callable(_found(_place(frame))):
         advice = f"  Write ftrans.{_place(frame)}(...), with the same arguments."
     elif _place(inner).startswith("jax."):
         advice = f"  {name} is written for JAX: call it by ftrans.from_jax({name})(...)."
@@ -181,12 +179,20 @@ def instead_of(place: str) -> str:
     Args:
         place: where JAX would have it, "numpy.piecewise".
     """
-    if callable(_found(jax, place)):
+    if callable(_found(place)):
         return f"Write ftrans.from_jax(jax.{place})(...)"
     return "Write it with functions of ftrans.numpy, or call it by ftrans.external"
 
 
-def _found(root: Any, place: str) -> Any:
+def _found(place: str) -> Any:
+    """Returns what JAX has at a place; None for nothing."""
+    import jax
+    import jax.scipy.special  # which takes its time
+
+    return _at(jax, place)
+
+
+def _at(root: Any, place: str) -> Any:
     for part in place.split("."):
         root = getattr(root, part, None)
     return root
@@ -216,10 +222,10 @@ def attributes_of(home: str) -> Callable[[str], Any]:
         if name.startswith("rand"):
             return "Draw numbers by a generator: ftrans.random.default_rng(seed).normal(size=n)."
         cousin = f"scipy.{home.rpartition('.')[2]}.{name}"
-        if callable(_found(jax, cousin)):
+        if callable(_found(cousin)):
             return f"Write ftrans.{cousin}(...)."
-        theirs = _found(np, f"{home}.{name}".removeprefix("numpy."))
-        if theirs is not None and not callable(_found(jax, f"{home}.{name}")):
+        theirs = _at(np, f"{home}.{name}".removeprefix("numpy."))
+        if theirs is not None and not callable(_found(f"{home}.{name}")):
             return f"Write {home}.{name}: it takes no traced values, so that NumPy's own is meant."
         return f"{instead_of(f'{home}.{name}')}."
 

@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -34,12 +35,28 @@ _PLAIN = frozenset({bool, int, str, type(None), type, type(...)})  # equal ones 
 _SEQUENCES = frozenset({tuple, list})
 
 
+def arguments_of(function: Function) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the names of what a function takes by position, and of what by name alone.
+
+    `inspect.signature` takes longer, which adds up when all functions are wrapped.
+    """
+    plain = inspect.unwrap(function, stop=lambda f: hasattr(f, "__signature__"))
+    if type(plain) is FunctionType and not hasattr(plain, "__signature__"):
+        code = plain.__code__
+        names, count = code.co_varnames, code.co_argcount
+        return names[:count], names[count : count + code.co_kwonlyargcount]
+    found = inspect.signature(function).parameters.values()
+    return [p.name for p in found if p.kind < p.VAR_POSITIONAL], [
+        p.name for p in found if p.kind == p.KEYWORD_ONLY
+    ]
+
+
 def composite(function: Function) -> Function:
     """Wraps a front-end function that has no effect but to record equations, or to make a view.
 
     Errors leave it without the frames of ftrans, as by `boundary`.
     """
-    names = list(inspect.signature(function).parameters)
+    names, _ = arguments_of(function)
     place_of_out = names.index("out") if "out" in names else sys.maxsize
 
     @functools.wraps(function)

@@ -13,14 +13,12 @@ from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
-import jax.scipy.special
 import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.errors import ConcretizationError, MutationError, TracedArrayError, UnsupportedError
 from ftrans.interop import from_jax
-from ftrans.interop.slopes import FUNCTIONS
 from ftrans.ir import Frame, Tracer, type_of
 from ftrans.ir.location import here
 from ftrans.ir.source import Opaque
@@ -117,7 +115,7 @@ def ours(function: Any, name: str) -> Any:
         places = {"np": np, "scipy.special": sys.modules.get("scipy.special")}
         own = function.__name__
         if own in ("_zeta", "_riemann_zeta"):  # what SciPy's `zeta` calls
-            zeta = from_jax(jax.scipy.special.zeta)
+            zeta = from_jax(_of_jax("zeta"))
             return zeta if own == "_zeta" else lambda x: zeta(x, 1.0)
         prefix = next((p for p, m in places.items() if getattr(m, own, None) is function), None)
         home, label = fnp if prefix else None, f"{prefix}.{name}" if prefix else name
@@ -129,9 +127,18 @@ def ours(function: Any, name: str) -> Any:
     if found is function:
         found = None  # NumPy's own, which would ask us again
     if found is None and label.startswith("scipy.special"):
-        theirs = FUNCTIONS.get(name) or getattr(jax.scipy.special, name, None)
+        theirs = _of_jax(name)
         found = None if theirs is None else from_jax(theirs)
     return _by_numpy(function, label) if found is None else found
+
+
+def _of_jax(name: str) -> Any:
+    """Returns a function of `jax.scipy.special`, with all its derivatives; None for none."""
+    import jax.scipy.special  # which takes its time, as the other one does
+
+    from ftrans.interop.slopes import FUNCTIONS
+
+    return FUNCTIONS.get(name) or getattr(jax.scipy.special, name, None)
 
 
 def _by_numpy(function: Any, label: str) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from inspect import signature, unwrap
+from inspect import unwrap
 from itertools import accumulate
 from types import FunctionType, MethodType
 from typing import Any
@@ -21,6 +21,7 @@ from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy.axes import canonical_axes, canonical_axis
+from ftrans.numpy.composite import arguments_of
 from ftrans.numpy.inplace import writing
 from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
@@ -44,7 +45,8 @@ _OTHERWISE = {"k": "diagonal", "shift": "shifts"}
 
 def names_of(function: Function) -> dict[str, str]:
     """Returns what PyTorch's names of keyword arguments are called by a function."""
-    taken = signature(function).parameters
+    positional, by_name = arguments_of(function)
+    taken = {*positional, *by_name}
     axis = "axes" if "axes" in taken else "axis"
     names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
     names |= {old: new for new, old in _OTHERWISE.items() if new in taken}

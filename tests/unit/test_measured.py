@@ -39,6 +39,7 @@ def slope(x: Any) -> np.ndarray:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Lets the second interpreted run be worth compiling."""
+    assert finished(60)  # what others have begun
     monkeypatch.setattr(config, "execution", "measured")
     monkeypatch.setattr("ftrans.runtime.choice.PART", 0.0)
     monkeypatch.setattr("ftrans.runtime.measured._SLOWER", 1e9)
