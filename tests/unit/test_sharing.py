@@ -22,6 +22,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import StaticArgumentError
 from ftrans.ir.dtype import bfloat16
+from ftrans.runtime.background import finished
 from tests.helpers import assert_close
 from tests.oracle import jaxpr
 
@@ -40,6 +41,7 @@ jax.monitoring.register_event_duration_secs_listener(_count)
 
 @pytest.fixture(autouse=True)
 def _afresh() -> Iterator[None]:
+    assert finished(60)  # what others have begun to compile
     ftrans.cache_clear()
     yield
     ftrans.cache_clear()
