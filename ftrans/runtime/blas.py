@@ -69,10 +69,11 @@ def _products(program: Program) -> list[float]:
             # of one of a batch of products, which are computed one by one
             rows = math.prod([n for axis, n in enumerate(x) if axis not in taken])
             sizes.append(2.0 * rows * math.prod(y) / max(twice, 1))
-        elif "linalg" in equation.primitive.tags:
+        elif not equation.primitive.tags.isdisjoint(("linalg", "convolution")):
             types = tuple(map(home.type_of, equation.operands))
             flops = equation.primitive.cost(types, equation.types, equation.params).flops
-            sizes.append(flops / max(math.prod(types[0].shape[:-2]), 1))
+            groups = equation.params.get("feature_groups")
+            sizes.append(flops / (groups or max(math.prod(types[0].shape[:-2]), 1)))
     return sizes
 
 
