@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5997,
+    "autograd": 5806,
     "custom": 5635,
     "external": 1167,
     "func": 7602,
@@ -64,10 +64,10 @@ CEILINGS = {
     "interpreters": 4079,
     "ir": 2799,
     "nn": 3193,
-    "numpy": 10632,
+    "numpy": 10742,
     "primitives": 10218,
     "random": 1231,
-    "runtime": 4678,
+    "runtime": 5017,
     "scipy": 820,
     "torch": 895,
     "verify": 3233,

@@ -17,7 +17,6 @@ from ftrans.autograd.ahead import Ahead, run_ahead, taken
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
 from ftrans.autograd.pending import slopes_of
-from ftrans.autograd.profiler import backward_pass
 from ftrans.autograd.segment import Edge, Segment
 from ftrans.autograd.tape import Tape, recorded, settle
 from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array
@@ -31,6 +30,7 @@ from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, cast
 from ftrans.pytree import ordered_like
+from ftrans.runtime.profile import backward_pass
 from ftrans.traceback import boundary
 
 _INSIDE = ", whose values have no graph.\n  Write ftrans.func.grad(f)(x) there."

@@ -9,15 +9,15 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import types
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ContextDecorator, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from ftrans.errors import UnsupportedError
 from ftrans.ir.stack import state
 from ftrans.runtime.outlived import Constants
+from ftrans.runtime.scopes import running_in
 from ftrans.traceback import boundary
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,45 +106,7 @@ class Mode:
                 f"  Write with {mode}(): in it, around what it computes between two yields."
             )
         mode = copy.copy(self)  # nobody else enters it
-        return functools.update_wrapper(_running(mode, function), function)  # type: ignore
-
-
-def _running(mode: Mode, function: Callable[..., Any]) -> Any:
-    """Returns what calls a function in a mode."""
-
-    def called(*args: Any, **kwargs: Any) -> Any:
-        with mode:
-            return function(*args, **kwargs)
-
-    def generating(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        return (yield from _resumed(mode, function(*args, **kwargs)))  # type: ignore
-
-    async def awaiting(*args: Any, **kwargs: Any) -> Any:
-        return await _resumed(mode, function(*args, **kwargs))
-
-    if inspect.isgeneratorfunction(function):
-        return generating
-    return awaiting if inspect.iscoroutinefunction(function) else called
-
-
-@types.coroutine
-def _resumed(mode: Mode, inner: Any) -> Any:
-    """Runs a generator, or what is awaited, in a mode, but not what happens while it waits."""
-    step, given = inner.send, None
-    while True:
-        try:
-            with mode:
-                value = step(given)
-        except StopIteration as stop:
-            return stop.value
-        try:
-            step, given = inner.send, (yield value)
-        except GeneratorExit:
-            with mode:
-                inner.close()
-            raise
-        except BaseException as error:
-            step, given = inner.throw, error
+        return functools.update_wrapper(running_in(mode, function), function)  # type: ignore
 
 
 class no_grad(Mode):

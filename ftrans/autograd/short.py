@@ -98,7 +98,11 @@ def composite(name: str, function: Function, names: Mapping[str, str]) -> Functi
 
 
 def taken(
-    function: Function, args: tuple[Any, ...], kwargs: Any = None, by: tuple[Any, ...] = ()
+    function: Function,
+    args: tuple[Any, ...],
+    kwargs: Any = None,
+    by: tuple[Any, ...] = (),
+    instead: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Calls what does no more than to record operations: a leap, where it was recorded before.
 
@@ -108,6 +112,8 @@ def taken(
         kwargs: those by name.
         by: where the function is made anew at each call, what it is made of: a function, and
             arguments.
+        instead: is asked, for the frame of the user's, what to return of what is new; for None
+            that is recorded.
     """
     tape, user, kwargs = state.tape or begun(), user_frame(sys._getframe(1)), kwargs or {}
     call: list[Any] | None = None
@@ -124,7 +130,12 @@ def taken(
                 call = None
                 break
     try:
-        return _called(tape, call and tuple(call), function, *args, **kwargs)
+        known = call and tuple(call)
+        if instead is not None and known is not None:
+            is_known = (known, config.default_dtype) in (tape.step.leaps or ())
+            if not is_known and (found := instead(user)) is not None:
+                return found
+        return _called(tape, known, function, *args, **kwargs)
     except Exception as error:
         shorten(error)
         raise

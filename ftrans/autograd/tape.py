@@ -11,6 +11,7 @@ linearized: a `Segment` keeps what a later `backward` needs of it.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -63,6 +64,9 @@ _ASKS = Asks(order=8)
 """How many references `Tape.pending` counts of a tensor that only its list refers to."""
 
 
+_serials = itertools.count(1)
+
+
 class Tape(Ends):
     """Is the frame of the operations on tensors that are pending in one thread.
 
@@ -82,12 +86,13 @@ class Tape(Ends):
         hooks: those of pending results, by handle.
         leaves: whether the value of a leaf is pending here.
         most: the last result that may be pending; -1 where operations are run one by one.
+        serial: the number of the tape.
         inference: whether tensors that are made here are inference tensors.
     """
 
     __slots__ = (
         "active", "flags", "grad", "held", "hooks", "inference", "leaves", "left", "live", "most",
-        "owners", "quiet", "seen", "targets", "thread", "twins",
+        "owners", "quiet", "seen", "serial", "targets", "thread", "twins",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -102,7 +107,7 @@ class Tape(Ends):
         self.owners: dict[int, tuple[Tensor, int, Any]] = {}
         self.flags: list[bool] = []
         self.quiet: dict[int, tuple[Tensor, int, Any]] = {}
-        self.seen = 0
+        self.seen, self.serial = 0, next(_serials)
         self.twins: dict[int, int] = {}
         self.thread = threading.get_ident()
         self.leaves = False

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 import ftrans.numpy as fnp
+from ftrans.autograd.at_hand import element, with_element
 from ftrans.autograd.short import taken
-from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
 from ftrans.errors import UnsupportedError
+from ftrans.ir.stack import state
 from ftrans.numpy import torch_functions
+from ftrans.numpy.moving import as_arrays, is_moving
 from ftrans.numpy.numbers import whole
 from ftrans.numpy.torch_methods import Function, chunk_size, indices_of, parts_of, sizes_between
 
@@ -34,7 +37,28 @@ def _getter(index: Any) -> Function:
 
     numbers = type(index) is int or (type(index) is tuple and int in map(type, index))
     get.__name__ = "select" if numbers else "unsqueeze" if index is None else "slice"
+    get.index = index  # type: ignore[attr-defined]
     return get
+
+
+def _moved(index: Any, x: Tensor, *value: Any) -> Function:
+    """Makes what reads, or writes, by an index that moves at a place: at once, or by arrays."""
+
+    def instead(user: Any) -> Any:
+        code, turn = user.f_code, state.tape.serial
+        if not is_moving((id(code), user.f_lasti), code, index, turn):
+            return None
+        found = with_element(x, index, *value) if value else element(x, index)
+        arrays, axis = (None, None) if found is not None else as_arrays(index) or (None, None)
+        if arrays is None or (value and axis):
+            return found
+        arrays = tuple([of_array(i) if type(i) is np.ndarray else i for i in arrays])
+        if value:
+            return taken(setitem, (x, arrays, *value))
+        found = taken(operator.getitem, (x, arrays))
+        return found if axis is None else found.squeeze(axis)
+
+    return instead
 
 
 def setitem(x: Any, index: Any, value: Any) -> Any:
@@ -84,7 +108,8 @@ class ViewMembers:
 
     def __getitem__(self: Any, index: Any) -> Any:
         if _is_basic(index):
-            return view(self, _getter(index := whole(index)), (operator.getitem, index))
+            get = _getter(index := whole(index))
+            return view(self, get, (operator.getitem, index), instead=_moved(index, self))
         return taken(operator.getitem, (self, index))
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
@@ -92,7 +117,8 @@ class ViewMembers:
         if write is set_slices and type(value) is Tensor and old_of(self):
             is_all = np.broadcast_to(0, self._type.shape)[index].size == self._type.size
             write = set_all if is_all else write
-        assign("x[index] = value", self, taken(write, (self, index, value)))
+        moved = _moved(index, self, value) if write is set_slices else None
+        assign("x[index] = value", self, taken(write, (self, index, value), instead=moved))
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns the parts along a dimension, which they do not have any more."""

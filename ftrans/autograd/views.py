@@ -14,6 +14,7 @@ from weakref import ref
 
 import numpy as np
 
+from ftrans.autograd.at_hand import put
 from ftrans.autograd.levels import OPEN, plain, tangents_of
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
@@ -37,13 +38,18 @@ SEVERAL = "It is one of several views that a function returned, which cannot be 
 
 
 def view(
-    x: Tensor, get: Callable[[Any], Any], by: tuple[Any, ...] = (), *, detached: bool = False
+    x: Tensor,
+    get: Callable[[Any], Any],
+    by: tuple[Any, ...] = (),
+    *,
+    detached: bool = False,
+    instead: Callable[[Any], Any] | None = None,
 ) -> Tensor:
     """Returns a view of a tensor, which `get` makes of a value; a detached one has no gradients.
 
-    Where `get` is made anew at each call, `by` says of what, as for `taken`.
+    Where `get` is made anew at each call, `by` says of what; `instead` is as for `taken`.
     """
-    return as_view(x, taken(get, (x,), None, by), get, detached=detached)
+    return as_view(x, taken(get, (x,), None, by, instead), get, detached=detached)
 
 
 def as_view(
@@ -106,11 +112,9 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
                 f"  tensor: {t}\n  result: {given}"
             )
         new = new if of_dtype else recorded(cast, new, t.dtype)
-    if type(new._v) is np.ndarray and not (new.requires_grad or OPEN or state.inference):
-        meta = x._metadata()
-        if meta.parent is None and (not state.grad if meta.leaf else not x.requires_grad):
-            _rename(x, new)
-            return x
+    if x._metadata().parent is None and _only_renames(x, new):
+        _rename(x, new)
+        return x
     lost = x.requires_grad and not new.requires_grad
     if OPEN and not (lost or tangents_of(settle(new))):
         lost = bool(tangents_of(settle(x)))
@@ -118,6 +122,13 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
         new = recorded(named(partial(over), name, None), new, x)
     _write(name, x, new, False)
     return x
+
+
+def _only_renames(x: Tensor, new: Tensor) -> bool:
+    """Tells whether a value that is there takes the place of another one, and no more."""
+    if type(new._v) is not np.ndarray or new.requires_grad or OPEN or state.inference:
+        return False
+    return not state.grad if x._metadata().leaf else not x.requires_grad
 
 
 def over(value: Any, old: Any) -> Any:
@@ -160,6 +171,11 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
                 f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
             )
         _check(name, x, detached)
+        if (base := put(parent, meta.get, new)) is not None:
+            _write(name, parent, base, detached or meta.detached)
+            meta.version += 1
+            x._v = new._v
+            return
         whole = old_of(parent) if name in WRITES_OVER and x._type.size == parent._type.size else ()
         base = new if meta.get is _same else recorded(_put, name, meta.get, parent, new, *whole)
         own = meta.detached and state.grad and new.requires_grad
@@ -173,6 +189,9 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
             _keep_again(x)
         return
     _check(name, x, detached)
+    if _only_renames(x, new):
+        _rename(x, new)
+        return
     holds = detached or not state.grad  # what it was computed of
     if holds and not OPEN and x.requires_grad and not meta.leaf:
         replace(x, new)

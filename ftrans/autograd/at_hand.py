@@ -1,0 +1,69 @@
+"""What has its value and no gradient is read and written by an index at once, as NumPy does it.
+
+To record that would make another program for each index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ftrans.autograd.levels import OPEN
+from ftrans.autograd.tape import settle, tape
+from ftrans.autograd.tensor import STALE, Tensor, of_array
+from ftrans.ir.stack import state
+from ftrans.numpy.moving import is_moving, read, written
+from ftrans.primitives.observe import observing
+
+_NONE = object()
+
+
+def array_of(x: Tensor) -> np.ndarray | None:
+    """Returns the array of a tensor, where nobody minds what is made of it; else None."""
+    meta = x._meta
+    if x._edge is not None or (meta is not None and meta.leaf):
+        return None
+    if state.stack or state.inference or OPEN or observing.by is not None:
+        return None
+    array = _again(x) if x._v is STALE else x._v
+    return array if type(array) is np.ndarray else None
+
+
+def _again(x: Tensor) -> np.ndarray | None:
+    """Returns the array of a view whose base was written to."""
+    meta: Any = x._meta
+    parent, index = meta.parent, getattr(meta.get, "index", _NONE)
+    base = None if parent is None or index is _NONE else array_of(parent)
+    found = None if base is None else read(base, index)
+    if found is not None:
+        x._v = found
+    return found
+
+
+def element(x: Tensor, index: Any) -> Tensor | None:
+    """Reads an index that makes a view; None where that is to be recorded."""
+    array = array_of(x)
+    found = None if array is None else read(array, index)
+    return None if found is None else of_array(found)
+
+
+def with_element(x: Tensor, index: Any, value: Any) -> Tensor | None:
+    """Returns a tensor with other elements at such an index; None likewise."""
+    array = array_of(x)
+    if array is not None and type(value) is Tensor:
+        value = array_of(value)
+    found = None if array is None or value is None else written(array, index, value)
+    return None if found is None else of_array(found, x._type)
+
+
+def put(base: Tensor, get: Callable[[Any], Any] | None, new: Tensor) -> Tensor | None:
+    """Returns a base with other elements at a view that `get` makes; None likewise."""
+    index = getattr(get, "index", _NONE)
+    if index is _NONE or new.requires_grad or base.requires_grad or state.stack:
+        return None
+    if is_moving(base._type, None, index, tape().serial):  # or each index makes a program
+        settle(base)
+        settle(new)
+    return with_element(base, index, new)
