@@ -60,6 +60,9 @@ def convolution(
     one = groups * window * math.prod(places) * x.dtype.itemsize
     if min(places, default=1) < 1 or one > _TOO_MANY:
         return None
+    ends = zip(size, lhs_dilation, padding, strict=True)
+    if any(min(pair) < -((s - 1) * d + 1) for s, d, pair in ends):
+        return None  # XLA refuses to take away more than there is
     is_padded = any(map(any, padding)) or any(d > 1 for d in lhs_dilation)
     from_, to = _kept(size, lhs_dilation, padding, room)
     together = max(1, _MOST // one)

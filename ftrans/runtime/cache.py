@@ -87,13 +87,13 @@ def track(state: Any) -> None:
 def make_room(newest: Any) -> None:
     """Drops compiled code until the bytes are within their bound; that of `newest` stays."""
     with _lock:
-        holding = [s for s in _states if s.executable is not None]
-        total = sum(s.executable.nbytes for s in holding)
+        holding = [s for s in _states if s.code is not None]
+        total = sum(s.code.nbytes for s in holding)
         if total <= config.cache_bytes:
             return
-        for state in sorted(holding, key=lambda s: s.executable.used):
+        for state in sorted(holding, key=lambda s: s.code.used):
             if state is not newest:
-                total -= state.executable.nbytes
+                total -= state.code.nbytes
                 state.drop()
                 if total <= config.cache_bytes:
                     return
@@ -140,7 +140,7 @@ def cache_info() -> CacheInfo:
         4096
     """
     with _lock:
-        executables = [s.executable for s in _states]
+        executables = [s.code for s in _states]
         return CacheInfo(
             _counts["hits"],
             _counts["misses"],

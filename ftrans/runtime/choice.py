@@ -19,8 +19,7 @@ from ftrans.config import config
 from ftrans.interpreters import runnable, simplify
 from ftrans.ir import Program
 from ftrans.ir.axes import names_in
-from ftrans.runtime import disk
-from ftrans.runtime.background import submit
+from ftrans.runtime import background, disk
 from ftrans.runtime.cache import count, make_room, track
 from ftrans.runtime.executable import Executable, form_of
 from ftrans.runtime.explain import Why
@@ -44,7 +43,8 @@ class State:
         warned: whether the user was told of the failure.
         price: the estimated costs; None before they were asked for.
         times: what runs took, where the choice is by that.
-        pending: whether a thread was told to compile it, and nobody has taken that up.
+        pending: whether a thread was told to compile it: to keep that until it is asked for,
+            `HELD`, or to have it run from then on, `NOW`.
         lock: held while it is compiled.
     """
 
@@ -52,7 +52,6 @@ class State:
         self.is_mapped = is_mapped
         self.price: Price | None = None
         self.lock = threading.RLock()
-        self.pending = False
         self.executable: Executable | Segmented | None = None
         self.ready: Executable | Segmented | None = None
         self.drop()
@@ -62,8 +61,17 @@ class State:
         self.evidence = 0.0
         self.times = Times()
         self.executable = self.ready = None
+        self.pending = 0
         self.failure: str | None = None
         self.warned = False
+
+    @property
+    def code(self) -> Executable | Segmented | None:
+        """What was compiled, be it run or not yet."""
+        return self.executable or self.ready
+
+
+HELD, NOW = 1, 2
 
 
 class Plan:
@@ -129,6 +137,7 @@ _FAILED = Choice(None, "interpreted", Why.FAILED)
 _NO_GAIN = Choice(None, "interpreted", Why.NO_GAIN)
 _SLOWER = Choice(None, "interpreted", Why.SLOWER)
 _WAITING = Choice(None, "interpreted", Why.WAITING)
+_FORKED = Choice(None, "interpreted", Why.FORKED)
 _MAPPED = Choice(None, "interpreted", Why.MAPPED)
 OBSERVED = Choice(None, "interpreted", Why.OBSERVED)
 
@@ -156,6 +165,8 @@ def choose(
         return _FAILED
     if execution == "compile":
         return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.PINNED))
+    if background.is_forked() and not on_device:
+        return _FORKED
     if spread:
         # one equation after the other would be as many programs for all the devices
         return _compile(state, program, arrays, host, Choice(None, "compiled now", Why.SPREAD))
@@ -260,7 +271,7 @@ def _build(
         executable = state.executable
         if executable is None:
             executable = state.ready or _made(state, program, arrays, host)
-            state.executable, state.ready, state.pending = executable, None, False
+            state.executable, state.ready, state.pending = executable, None, 0
             count("compiled")
             make_room(state)
     return executable
@@ -323,16 +334,17 @@ def _submit(state: State, program: Program, arrays: Sequence[Any], host: bool, h
         hold: whether what is made is kept until it is asked for; else it is run from then on.
     """
     with _submitting:
-        if state.pending:
+        if state.pending and (hold or state.pending == NOW):
             return False
         forms = program.inputs if host else list(map(form_of, arrays))
-        state.pending = True
+        state.pending = HELD if hold else NOW
+        told = False
         try:
-            submit(functools.partial(_beside, state, program, forms, host, hold))
-        except BaseException:
-            state.pending = False  # the next call asks again
-            raise
-    return True
+            told = background.submit(functools.partial(_beside, state, program, forms, host, hold))
+        finally:
+            if not told and not hold:
+                state.pending = 0  # the next call asks again; else the one that needs it compiles
+    return told
 
 
 def _beside(state: State, program: Program, arrays: Sequence[Any], host: bool, hold: bool) -> None:
@@ -344,6 +356,7 @@ def _beside(state: State, program: Program, arrays: Sequence[Any], host: bool, h
         with state.lock:
             if state.executable is None and state.ready is None:
                 state.ready = _made(state, program, arrays, host)
+                make_room(state)
     except BaseException as error:
         # Told by a warning when the program is called next. Who waits for what is held finds out
         # by trying once more, since it may have to do with the arrays.
@@ -351,4 +364,4 @@ def _beside(state: State, program: Program, arrays: Sequence[Any], host: bool, h
             state.failure = f"{type(error).__name__}: {error}"
     finally:
         if not hold:
-            state.pending = False
+            state.pending = 0

@@ -32,6 +32,7 @@ class Why(Enum):
     DEVICE = "its arrays lie on an accelerator"
     SPREAD = "its arrays lie on several devices"
     OBSERVED = "a profile times every equation"
+    FORKED = "it is in a fork of a process that has used XLA, which would wait for its threads"
     MAPPED = "JAX maps an axis that it goes over"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from contextlib import AbstractContextManager
 from typing import Any
@@ -295,3 +296,10 @@ def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
 def foreign(values: Any) -> bool:
     """Tells whether any of the values is traced by JAX."""
     return any(map(is_traced_by_jax, values))
+
+
+def has_started() -> bool:
+    """Tells whether JAX has a client of XLA's, whose threads a fork lacks; if in doubt, it has."""
+    bridge = sys.modules.get("jax._src.xla_bridge")
+    ask = getattr(bridge, "backends_are_initialized", None)
+    return True if ask is None else bool(ask())

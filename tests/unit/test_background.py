@@ -15,6 +15,7 @@ import pytest
 import ftrans
 import ftrans.numpy as fnp
 from ftrans import cache_info, config, func
+from ftrans.runtime import cache
 from ftrans.runtime.background import finished
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.policy import Price
@@ -148,6 +149,73 @@ def test_what_is_ready_serves_the_other_settings(priced: pytest.MonkeyPatch, the
     calls(2)
     assert calls(1)[0][0] == "compiled"
     assert cache_info().compiled == 1
+
+
+def test_where_there_can_be_no_thread_calls_compile(priced: pytest.MonkeyPatch) -> None:
+    def refuses(self: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    priced.setattr(threading.Thread, "start", refuses)
+    roads = [road for road, _ in calls(SWITCH)]
+    assert roads == ["interpreted"] * (SWITCH - 1) + ["compiled now"]
+
+
+def test_what_is_ready_counts_among_the_bytes(priced: pytest.MonkeyPatch) -> None:
+    calls(BEGIN)
+    assert finished(60)
+    assert cache_info().nbytes > 0
+    assert cache_info().compiled == 0
+    priced.setattr(config, "cache_bytes", 1)
+    for _ in range(BEGIN):
+        func.grad(lambda x: (x * x * x).sum())(X)
+    assert finished(60)
+    kept = [state.ready for state in cache._states if state.code is not None]
+    assert len(kept) == 1  # the newest
+    assert calls(SWITCH)[-1][0] == "compiled now"
+
+
+def test_what_failed_beside_is_tried_again_by_other_settings(
+    priced: pytest.MonkeyPatch,
+) -> None:
+    with priced.context() as failing:
+        failing.setattr(Executable, "prepare", Refuses(MemoryError("none left")))
+        calls(BEGIN)
+        assert finished(60)
+    priced.setattr(config, "execution", "measured")
+    priced.setattr("ftrans.runtime.choice.PART", 0.0)
+    priced.setattr("ftrans.runtime.measured._SLOWER", 1e9)
+    calls(2)
+    assert finished(60)
+    assert calls(1)[0][0] == "compiled"
+
+
+def test_a_fork_of_what_has_used_xla_interprets() -> None:
+    script = """
+import os, time, warnings
+import jax, numpy as np, ftrans
+from ftrans.runtime import choice
+from ftrans.runtime.policy import Price
+warnings.simplefilter("ignore")
+choice.price_of = lambda program: Price(1.0, 0.01, 10.0, 0.99)
+ftrans.config.skip_python = False
+jax.block_until_ready(jax.numpy.ones(3) + 1)
+f = ftrans.grad(lambda x: (x * x * x).sum())
+child = os.fork()
+if not child:
+    right = all(np.array_equal(f(np.ones(3)), 3 * np.ones(3)) for _ in range(20))
+    why = ftrans.explain(last=1)[0]
+    os._exit(0 if right and "fork" in why.reason and why.road == "interpreted" else 1)
+for _ in range(300):
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+        break
+    time.sleep(0.1)
+print(done == child and os.waitstatus_to_exitcode(status))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.stdout == "0\n", ran.stderr
 
 
 def test_a_fork_waits_for_what_is_being_compiled() -> None:
