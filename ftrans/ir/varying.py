@@ -63,9 +63,8 @@ def with_inputs(
 
 
 def _takes_inputs(primitive: Any) -> bool:
-    """Tells whether a literal operand may become an input; an exponent stays what it is."""
-    tags = primitive.tags
-    return "broadcast" in tags or ("elementwise" in tags and "exponent" not in tags)
+    """Tells whether a literal operand may become an input."""
+    return not primitive.tags.isdisjoint(("broadcast", "elementwise"))
 
 
 def _varying(trail: Trail, key: Any, operands: Sequence[Any]) -> list[int]:
