@@ -56,13 +56,13 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5806,
+    "autograd": 5833,
     "custom": 5635,
     "external": 1167,
     "func": 7602,
     "interop": 2567,
     "interpreters": 4079,
-    "ir": 2799,
+    "ir": 2798,
     "nn": 3193,
     "numpy": 10742,
     "primitives": 10221,

@@ -776,7 +776,9 @@ CASES |= {
     ),
     "NaN in a gradient": lambda: with_anomaly(lambda: (leaf() - 2).sqrt().sum().backward()),
     "NaN in a value": lambda: with_anomaly(lambda: (leaf() - 2).log().tolist()),
-    "NaN that comes in": lambda: with_anomaly(lambda: (leaf() * np.float32(np.nan)).tolist()),
+    "NaN that comes in": lambda: with_anomaly(
+        lambda: (leaf() * np.array(np.nan, "float32")).tolist()
+    ),
     "a dual tensor outside of levels": lambda: ad.make_dual(leaf(), leaf()),
     "a level that was not entered": lambda: ad.exit_dual_level(),
     "a level that is not the last one": lambda: at_a_level(lambda x: ad.exit_dual_level(level=3)),

@@ -128,6 +128,7 @@ class ValueMembers:
 
     def __array_ufunc__(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and not kwargs:
+            inputs = tuple([x.item() if isinstance(x, np.generic) else x for x in inputs])
             return leap(protocols.ours(ufunc, ufunc.__name__), inputs, kwargs, 4)
         called = functools.partial(protocols.array_ufunc, None, ufunc, method)
         return recorded(called, *inputs, **kwargs)

@@ -423,12 +423,17 @@ def test_bodies_of_loops_and_branches(mode: str) -> None:
     assert programs_of(step, RATES) == few
 
 
-def test_exponents_stay_what_they_are() -> None:
-    def power(exponent: float) -> Any:
-        found = func.grad(lambda x: fnp.sum(x**exponent))(X)
-        assert_close(found, exponent * X ** (exponent - 1))
+def test_exponents_vary_as_well() -> None:
+    base = np.array([0.0, 0.5, 2.0])
 
-    assert programs_of(power, [2.5, 3.5, 4.5, 5.5]) == 4
+    def power(exponent: float) -> Any:
+        value, slope = func.value_and_grad(lambda x: fnp.sum(x**exponent))(base)
+        assert_close(value, np.sum(base**exponent))
+        assert_close(slope, exponent * base ** (exponent - 1))
+        second = func.hessian(lambda x: fnp.sum(x**exponent))(base)
+        assert_close(np.diag(second), exponent * (exponent - 1) * base ** (exponent - 2))
+
+    assert programs_of(power, [2.5, 3.5, 4.5, 5.5, 6.25]) == programs_of(power, [2.5, 3.5])
 
 
 def test_integers_and_signed_zeros_vary_as_well() -> None:

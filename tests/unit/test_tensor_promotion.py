@@ -1,0 +1,64 @@
+"""What dtype an operator of tensors gives: PyTorch's, which gives these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ftrans.torch as torch
+
+WHOLE, ONES = torch.arange(3), torch.ones(2)
+SMALL = torch.ones(2, dtype=torch.int32)
+WIDE, NONE = torch.tensor(2.0, dtype=torch.float64), torch.tensor(1.5)
+
+CASES: dict[str, tuple[Callable[[], Any], str]] = {
+    "positions": (lambda: torch.arange(0, 8, 2) * (-math.log(1e4) / 8), "float32"),
+    "int32 and a number": (lambda: SMALL + 1.5, "float32"),
+    "a number and int64": (lambda: 1.5 - WHOLE, "float32"),
+    "a power": (lambda: WHOLE**0.5, "float32"),
+    "a power of a number": (lambda: 2.0**WHOLE, "float32"),
+    "booleans": (lambda: torch.tensor([True, False]) * 0.5, "float32"),
+    "whole": (lambda: WHOLE * 2, "int64"),
+    "compared": (lambda: WHOLE < 1.5, "bool"),
+    "NumPy's number": (lambda: ONES * np.sqrt(2 / 3), "float32"),
+    "NumPy's number first": (lambda: np.sqrt(4) * ONES, "float32"),
+    "NumPy's narrow number": (lambda: WIDE * np.float32(2), "float64"),
+    "NumPy's whole number": (lambda: SMALL * np.int64(2), "int32"),
+    "NumPy's number and integers": (lambda: WHOLE * np.float64(0.5), "float32"),
+    "no dimensions": (lambda: ONES * WIDE, "float32"),
+    "no dimensions first": (lambda: WIDE / ONES, "float32"),
+    "no dimensions, whole": (lambda: SMALL * torch.tensor(2), "int32"),
+    "no dimensions of another kind": (lambda: WHOLE * NONE, "float32"),
+    "both without": (lambda: NONE * WIDE, "float64"),
+    "an array": (lambda: ONES * np.ones(2), "float64"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dtypes(case: str) -> None:
+    make, expected = CASES[case]
+    for _ in range(3):  # recorded, and found again
+        assert make().dtype == np.dtype(expected)
+
+
+def test_gradients_have_the_dtype_of_what_they_are_of() -> None:
+    x = torch.ones(3, requires_grad=True)
+    loss = (x * WIDE * np.float64(0.5) + torch.arange(3) * 0.5).sum()
+    assert loss.dtype == np.float32
+    loss.backward()
+    assert x.grad.dtype == np.float32
+    assert x.grad.tolist() == [1.0] * 3
+
+
+def test_values() -> None:
+    assert (torch.arange(3) * 0.5).tolist() == [0.0, 0.5, 1.0]
+    assert (1.5 - torch.arange(3)).tolist() == [1.5, 0.5, -0.5]
+    assert (torch.arange(3) < 1.5).tolist() == [True, True, False]
+    assert (torch.arange(5) // 2.0).tolist() == [0.0, 0.0, 1.0, 1.0, 2.0]
+    x = torch.ones(2)
+    x *= np.float64(3.0)
+    assert x.dtype == np.float32
