@@ -104,7 +104,7 @@ def taken(
     args: tuple[Any, ...],
     kwargs: Any = None,
     by: tuple[Any, ...] = (),
-    instead: Callable[[Any], Any] | None = None,
+    instead: Callable[[Any, int], Any] | None = None,
 ) -> Any:
     """Calls what does no more than to record operations: a leap, where it was recorded before.
 
@@ -114,8 +114,8 @@ def taken(
         kwargs: those by name.
         by: where the function is made anew at each call, what it is made of: a function, and
             arguments.
-        instead: is asked, for the frame of the user's, what to return of what is new; for None
-            that is recorded.
+        instead: is asked, for the frame of the user's and the number of the tape, what to return
+            of what is new; for None that is recorded.
     """
     tape, user, kwargs = state.tape or begun(), user_frame(sys._getframe(1)), kwargs or {}
     call: list[Any] | None = None
@@ -135,7 +135,7 @@ def taken(
         known = call and tuple(call)
         if instead is not None and known is not None:
             is_known = (known, config.default_dtype) in (tape.step.leaps or ())
-            if not is_known and (found := instead(user)) is not None:
+            if not is_known and (found := instead(user, tape.serial)) is not None:
                 return found
         return _called(tape, known, function, *args, **kwargs)
     except Exception as error:

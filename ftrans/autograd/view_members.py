@@ -14,7 +14,6 @@ from ftrans.autograd.short import taken
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
 from ftrans.errors import UnsupportedError
-from ftrans.ir.stack import state
 from ftrans.numpy import torch_functions
 from ftrans.numpy.moving import as_arrays, is_moving
 from ftrans.numpy.numbers import whole
@@ -44,12 +43,14 @@ def _getter(index: Any) -> Function:
 def _moved(index: Any, x: Tensor, *value: Any) -> Function:
     """Makes what reads, or writes, by an index that moves at a place: at once, or by arrays."""
 
-    def instead(user: Any) -> Any:
-        code, turn = user.f_code, state.tape.serial
+    def instead(user: Any, turn: int) -> Any:
+        code = user.f_code
         if not is_moving((id(code), user.f_lasti), code, index, turn):
             return None
         found = with_element(x, index, *value) if value else element(x, index)
-        arrays, axis = (None, None) if found is not None else as_arrays(index) or (None, None)
+        arrays, axis = (
+            (None, None) if found is not None else as_arrays(index, x._type.shape) or (None, None)
+        )
         if arrays is None or (value and axis):
             return found
         arrays = tuple([of_array(i) if type(i) is np.ndarray else i for i in arrays])

@@ -43,7 +43,7 @@ def view(
     by: tuple[Any, ...] = (),
     *,
     detached: bool = False,
-    instead: Callable[[Any], Any] | None = None,
+    instead: Callable[[Any, int], Any] | None = None,
 ) -> Tensor:
     """Returns a view of a tensor, which `get` makes of a value; a detached one has no gradients.
 

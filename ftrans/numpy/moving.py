@@ -84,7 +84,7 @@ def is_moving(place: Any, kept: Any, index: Any, turn: int) -> bool:
     return found.moves
 
 
-def as_arrays(index: Any) -> tuple[tuple[Any, ...], int | None] | None:
+def as_arrays(index: Any, shape: tuple[int, ...]) -> tuple[tuple[Any, ...], int | None] | None:
     """Returns an index with arrays in the place of its numbers; None for one of another kind.
 
     Where it is of numbers alone, what is read has an axis of one more, of which it says which.
@@ -92,12 +92,12 @@ def as_arrays(index: Any) -> tuple[tuple[Any, ...], int | None] | None:
     items = index if type(index) is tuple else (index,)
     if not {int, slice}.issuperset(map(type, items)) or _counts_back(index):
         return None
+    if len(items) > len(shape):
+        return None
     axes = [axis for axis, x in enumerate(items) if x != slice(None)]
     if not axes or axes != list(range(axes[0], axes[-1] + 1)):
         return None  # NumPy would have what is between stand elsewhere
     spans = [x for x in items if type(x) is slice and x != slice(None)]
-    if any(None in (x.start, x.stop) or x.start < 0 or x.stop < x.start for x in spans):
-        return None
     left, found = len(spans), list[Any](items)
     for axis in axes:
         x = items[axis]
@@ -105,6 +105,6 @@ def as_arrays(index: Any) -> tuple[tuple[Any, ...], int | None] | None:
             found[axis] = np.full((1,) * max(1, len(spans)), x)
         else:
             left -= 1
-            span = np.arange(x.start, x.stop, x.step)
+            span = np.arange(*x.indices(shape[axis]))  # which ends where the axis does
             found[axis] = span.reshape((-1,) + (1,) * left)
     return tuple(found), None if spans else axes[0]
