@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5833,
+    "autograd": 5905,
     "custom": 5635,
     "external": 1167,
     "func": 7602,
@@ -69,7 +69,7 @@ CEILINGS = {
     "random": 1231,
     "runtime": 5075,
     "scipy": 820,
-    "torch": 895,
+    "torch": 898,
     "verify": 3233,
 }
 """How many lines a package may have."""

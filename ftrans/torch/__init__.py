@@ -25,6 +25,7 @@ import ftrans.numpy as _fnp
 import ftrans.scipy.torch_formulas as _of_scipy
 from ftrans import autograd, func
 from ftrans.autograd import Tensor
+from ftrans.autograd import clipping as _clipping
 from ftrans.autograd import methods as _methods
 from ftrans.autograd.creation import leaf as _leaf
 from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
@@ -139,7 +140,6 @@ _INSTEAD = {
     "adaptive_max_pool1d": "Write F.adaptive_max_pool1d(..., return_indices=True)",
     "backends": "There is nothing to set: leave the line out",
     "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
-    "utils": "To clip, write w.grad.mul_(bound / total.clamp(min=bound)), total being the norm",
     "profiler": "It is torch.autograd.profiler",
 }
 """What to write in the place of what is not there."""
@@ -416,6 +416,9 @@ nn = _module(
         instance_norm=_writing("instance_norm", True),
         **{name: _lifted(getattr(_nn, name)) for name in _NETWORKS - {*_ACTIVATIONS.split()}},
         **{name: _found[name] for name in _ACTIVATIONS.split()},
+    ),
+    utils=_module(
+        "nn.utils", **{k: x for k, x in vars(_clipping).items() if k.startswith("clip_")}
     ),
 )
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
