@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5905,
+    "autograd": 5923,
     "custom": 5635,
     "external": 1167,
     "func": 7602,
@@ -66,7 +66,7 @@ CEILINGS = {
     "nn": 3193,
     "numpy": 10742,
     "primitives": 10221,
-    "random": 1231,
+    "random": 1242,
     "runtime": 5075,
     "scipy": 820,
     "torch": 898,

@@ -49,6 +49,23 @@ def element(x: Tensor, index: Any) -> Tensor | None:
     return None if found is None else of_array(found)
 
 
+def chosen(x: Tensor, index: Any) -> Tensor | None:
+    """Reads an index that holds arrays of integers or masks, and numbers; None likewise."""
+    array, items = array_of(x), []
+    if array is None:
+        return None
+    for item in index if type(index) is tuple else (index,):
+        value = array_of(item) if type(item) is Tensor else item
+        is_array = type(value) is np.ndarray and value.ndim > 0 and value.dtype.kind in "ib"
+        if not is_array and type(value) is not int:
+            return None
+        items.append(value)
+    try:
+        return of_array(array[tuple(items)])
+    except IndexError:
+        return None  # the error is that of what is recorded
+
+
 def with_element(x: Tensor, index: Any, value: Any) -> Tensor | None:
     """Returns a tensor with other elements at such an index; None likewise."""
     array = array_of(x)

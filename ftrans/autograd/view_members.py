@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.autograd.at_hand import element, with_element
+from ftrans.autograd.at_hand import chosen, element, with_element
 from ftrans.autograd.short import taken
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
@@ -111,7 +111,8 @@ class ViewMembers:
         if _is_basic(index):
             get = _getter(index := whole(index))
             return view(self, get, (operator.getitem, index), instead=_moved(index, self))
-        return taken(operator.getitem, (self, index))
+        found = chosen(self, index)
+        return taken(operator.getitem, (self, index)) if found is None else found
 
     def __setitem__(self: Any, index: Any, value: Any) -> None:
         write = set_slices if _is_basic(index) else setitem

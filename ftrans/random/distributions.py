@@ -158,9 +158,10 @@ class Distribution:
             ) from None
 
     @functools.cache  # noqa: B019 - as many as there are shapes, and distributions live for ever
-    def rows(self, shape: tuple[int, ...], dtype: Any) -> Callable[[Any], Any]:
-        """Returns what draws once, without parameters, for each of many keys, uint32[n, 2]."""
-        each = jax.vmap(lambda words: self.theirs(wrapped(words), shape=shape, dtype=dtype))
+    def rows(self, shape: tuple[int, ...], dtype: Any, **numbers: int) -> Callable[[Any], Any]:
+        """Returns what draws once, by these parameters, for each of many keys, uint32[n, 2]."""
+        options = {"shape": shape, "dtype": dtype, **numbers}
+        each = jax.vmap(lambda words: self.theirs(wrapped(words), **options))
         # the dtype is passed besides since what is wide is told by the arguments
         return functools.partial(from_jax(lambda words, dtype: each(words)), dtype=dtype)
 

@@ -26,8 +26,8 @@ _KEYS = 256
 """How many keys are made at once, which takes little longer than to make one."""
 
 _ROWS = 256
-_AHEAD = 4096
-"""The most draws, and elements, that are made ahead: of what is 64 times smaller at least."""
+_AHEAD = 1 << 15
+"""The most draws, and elements, that are made ahead: of what is 32 times smaller at least."""
 
 _NONE = (0, 0, None)
 _KINDS = 32
@@ -109,18 +109,20 @@ class Source:
         high, low = numbers >> np.uint64(32), numbers & np.uint64(_LOW)
         return made_of(self.words, high.astype(np.uint32), low.astype(np.uint32))
 
-    def small(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
-        """Returns the next draw of a distribution without parameters; None where it is to be run.
+    def small(
+        self, name: str, shape: tuple[int, ...], dtype: np.dtype, **numbers: int
+    ) -> np.ndarray | None:
+        """Returns the next draw of a distribution by these parameters; None where it is to be run.
 
         It is, at first, and where it is large. From the second time on many are made at once.
         """
-        kind = name, shape, dtype
+        kind = name, shape, dtype, *numbers.items()
         with self._lock:
             number = self.position
             first, end, rows = self._rows.get(kind, _NONE)
             if not first <= number < end:
                 size = max(math.prod(shape), 1)
-                if 64 * size > _AHEAD:
+                if 32 * size > _AHEAD:
                     return None
                 if kind not in self._rows:
                     if len(self._rows) >= _KINDS:
@@ -128,7 +130,7 @@ class Source:
                     self._rows[kind] = _NONE
                     return None
                 count = min(_ROWS, _AHEAD // size)
-                rows = DISTRIBUTIONS[name].rows(shape, dtype)(self._at(number, count))
+                rows = DISTRIBUTIONS[name].rows(shape, dtype, **numbers)(self._at(number, count))
                 first = number
                 self._rows[kind] = first, first + count, rows
             self.position = number + 1

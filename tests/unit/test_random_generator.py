@@ -52,6 +52,21 @@ def test_a_draw_is_by_the_next_key() -> None:
     assert drawing.state["position"] == 301
 
 
+@pytest.mark.parametrize(
+    "bounds", [(0, 1000, None), (-5, 7, "int64"), (0, 2**31 - 1, None), (0, 10, "uint32")]
+)
+def test_integers_are_by_the_next_key(bounds: tuple[int, int, Any]) -> None:
+    (low, high, dtype), drawing, keys = bounds, rng(), rng()
+    for _ in range(300):  # over the ends of what is made ahead
+        found = drawing.integers(low, high, size=5, dtype=dtype)
+        expected = random.randint(keys.key(), (5,), low, high, dtype=dtype or "int32")
+        assert np.array_equal(found, expected)
+        assert found.dtype == expected.dtype
+    other = [drawing.integers(low, low + 2, 5, dtype) for _ in range(3)]  # by other bounds
+    assert all(np.isin(x, [low, low + 1]).all() for x in other)
+    assert drawing.state["position"] == 303
+
+
 @pytest.mark.slow
 def test_numbers_do_not_depend_on_how_they_are_made() -> None:
     names = [name for name, _ in zip(itertools.cycle(DRAWS), range(20), strict=False)]

@@ -148,6 +148,40 @@ def test_writes_with_gradients_go_through() -> None:
         assert_close(slope, 8 * WEIGHTS)
 
 
+CHOSEN: dict[str, Any] = {
+    "places": torch.tensor([3, -1, 3]),
+    "one place": torch.tensor(2),
+    "a mask": torch.tensor(np.arange(40) % 3 == 0),
+    "places and a number": (torch.tensor([1, 2]), 3),
+    "two of places": (torch.tensor([[1], [2]]), torch.tensor([0, 5, 1])),
+    "of NumPy": np.array([1, 0]),
+    "a list": [1, 0],
+    "places and a span": (torch.tensor([1, 2]), slice(1, 3)),
+    "none": torch.tensor(np.zeros(0, int)),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_places_that_are_arrays(name: str) -> None:
+    index = CHOSEN[name]
+    plain = (
+        tuple([np.asarray(i) if type(i) is torch.Tensor else i for i in index])
+        if (type(index) is tuple)
+        else np.asarray(index)
+    )
+    x, w = torch.tensor(ROWS), torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+    for _ in range(3):
+        found = x[index]
+        assert_close(found, ROWS[plain])
+        (slope,) = torch.autograd.grad((found * w).sum(), w)
+        assert_close(slope, ROWS[plain].sum())
+    found = x[index]
+    found.add_(1.0)  # is a copy
+    assert_close(x, ROWS)
+    with pytest.raises(IndexError):
+        x[torch.tensor([40])]
+
+
 def test_errors_are_those_of_recorded_indices() -> None:
     x = torch.tensor(np.zeros((20, 4)))
     for i in range(20):
