@@ -65,7 +65,7 @@ CEILINGS = {
     "ir": 2798,
     "nn": 3193,
     "numpy": 10742,
-    "primitives": 10221,
+    "primitives": 10222,
     "random": 1242,
     "runtime": 5075,
     "scipy": 820,

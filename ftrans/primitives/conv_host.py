@@ -34,9 +34,10 @@ def convolution(
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray] | None:
     """Returns what convolves arrays of these types, by these params of `conv`.
 
-    It is None for what NumPy has no fast product of matrices for, and for what is too large.
+    It is None for what NumPy has no fast product of matrices for, for what is too large, and for
+    complex numbers, of which infinite ones are multiplied otherwise.
     """
-    if x.dtype.kind not in "fc" or is_half(x.dtype) or 0 in (*x.shape, *kernel.shape):
+    if x.dtype.kind != "f" or is_half(x.dtype) or 0 in (*x.shape, *kernel.shape):
         return None
     if batch_groups > 1:
         # examples of several groups are the features of groups of fewer examples

@@ -30,8 +30,6 @@ def case(seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     inner = int(rng.integers(1, 4))
     x = rng.normal(size=(int(rng.integers(1, 4)) * batches, inner * features, *sizes(1, 7)))
     kernel = rng.normal(size=(int(rng.integers(1, 3)) * groups, inner, *sizes(1, 5)))
-    if seed % 5 == 0:
-        x, kernel = x + 1j * rng.normal(size=x.shape), kernel * (1 - 2j)
     params = {
         "strides": sizes(1, 4),
         "padding": tuple(zip(sizes(-3, 4), sizes(-3, 4), strict=True)),
@@ -84,7 +82,7 @@ def test_operands_may_lie_in_any_way() -> None:
     np.testing.assert_allclose(conv_p(wide, kernel, **params), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float16", "uint8"])
+@pytest.mark.parametrize("dtype", ["int32", "float16", "uint8", "complex64"])
 def test_what_numpy_multiplies_slowly_is_left_to_xla(dtype: str) -> None:
     x = (np.arange(48) % 7).astype(dtype).reshape(1, 3, 4, 4)
     kernel = (np.arange(54) % 3).astype(dtype).reshape(2, 3, 3, 3)

@@ -458,8 +458,8 @@ def test_many_threads() -> None:
     found: dict[int, Any] = {}
 
     def work(number: int) -> None:
-        # an exponent is no input, so these are eight programs
-        program, _ = traced(lambda x: fnp.sin(x) ** (number + 0.5) + fnp.cos(x), x)
+        # a whole exponent is no input, so these are eight programs
+        program, _ = traced(lambda x: fnp.sin(x) ** (number + 2) + fnp.cos(x), x)
         found[number] = compiled(splice.splice, program, [x])[0]
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
@@ -468,7 +468,7 @@ def test_many_threads() -> None:
     for thread in threads:
         thread.join()
     for number, value in found.items():
-        assert_close(value, np.sin(x) ** (number + 0.5) + np.cos(x))
+        assert_close(value, np.sin(x) ** (number + 2) + np.cos(x))
     assert len(found) == 8
 
 
