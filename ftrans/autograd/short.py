@@ -209,15 +209,6 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
 
     def operator(self: Any, other: Any) -> Any:
         tape, kind, t = state.tape or begun(), type(other), self._type
-        if kind not in _KINDS and isinstance(other, np.generic):
-            other = other.item()  # numbers of NumPy's are those of Python, as in PyTorch
-            kind = type(other)
-        if not t.is_inexact and kind is float and name not in _COMPARING:
-            self = recorded(cast, self, np.dtype(config.default_dtype))
-            tape, t = state.tape or begun(), self._type
-        elif kind is Tensor and other._type is not t and (like := _like(t, other._type)):
-            self, other = [x if x.dtype == like else recorded(cast, x, like) for x in (self, other)]
-            tape, t = state.tape or begun(), self._type
         if t.is_inexact:
             met = other._type is t if kind is Tensor else kind is float or kind is int
             if met and primitive is not None:
@@ -244,6 +235,15 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                     if code > tape.most:
                         tape.flush()
                     return tensor
+        if kind not in _KINDS and isinstance(other, np.generic):
+            other = other.item()  # numbers of NumPy's are those of Python, as in PyTorch
+            kind = type(other)
+        if not t.is_inexact and kind is float and name not in _COMPARING:
+            self = recorded(cast, self, np.dtype(config.default_dtype))
+            tape, t = state.tape or begun(), self._type
+        elif kind is Tensor and other._type is not t and (like := _like(t, other._type)):
+            self, other = [x if x.dtype == like else recorded(cast, x, like) for x in (self, other)]
+            tape, t = state.tape or begun(), self._type
         call = None
         if t.is_inexact and (kind is Tensor or kind is int) and not swap:
             user = sys._getframe(depth)
