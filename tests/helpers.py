@@ -15,6 +15,7 @@ from ftrans.ir import ArrayType, Literal, Params, Program, bind, check
 from ftrans.ir.dtype import bfloat16, is_inexact
 from ftrans.primitives.control.common import program_from
 from ftrans.primitives.evaluate import evaluate
+from ftrans.runtime import background
 
 TOLERANCE = {
     "float16": 1e-2,
@@ -135,3 +136,23 @@ def is_differentiable(array: Any) -> bool:
 def pairing(xs: Sequence[Any], ys: Sequence[Any]) -> float:
     """Returns Re(sum of x * y), the plain pairing that transposition keeps."""
     return float(sum(np.real(np.sum(x * y)) for x, y in zip(xs, ys, strict=True)))
+
+
+def finished(timeout: float) -> bool:
+    """Waits for what is compiled in the background; tells whether it came to an end in time."""
+    worker = background._worker
+    if worker is not None:
+        worker.join(timeout)
+    return background._worker is None
+
+
+class Refuses:
+    """Takes the place of what compiles, and counts how often it is asked."""
+
+    def __init__(self, error: BaseException):
+        self.error = error
+        self.calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        self.calls += 1
+        raise self.error

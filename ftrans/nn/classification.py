@@ -38,7 +38,7 @@ def nll_loss(
         0.288
     """
     logs, at, weight, shape = _chosen("nll_loss", input, target, weight, ignore_index)
-    values, total = _picked(logs, at, weight, ignore_index)
+    values, total, _ = _picked(logs, at, weight, ignore_index)
     return fnp.reshape(values, shape), total
 
 
@@ -80,10 +80,10 @@ def cross_entropy(
     if type_of(goal).shape == t.shape and type_of(goal).is_inexact:
         return _of_probabilities(logs, like(goal, logs), weight, label_smoothing)
     logs, at, weight, shape = _chosen("cross_entropy", logs, goal, weight, ignore_index)
-    values, total = _picked(logs, at, weight, ignore_index)
+    values, total, counts = _picked(logs, at, weight, ignore_index)
     if label_smoothing:
         even = -fnp.sum(logs if weight is None else logs * weight, axis=1)
-        even = fnp.where(of_known(lambda at: at != ignore_index, at), even, 0.0)
+        even = fnp.where(counts, even, 0.0)
         part = label_smoothing / type_of(logs).shape[1]
         values = values * (1.0 - label_smoothing) + even * part
     return fnp.reshape(values, shape), total
@@ -156,8 +156,8 @@ def _checked(at: Any, holds: Callable[[np.ndarray], None]) -> Any:
     return at
 
 
-def _picked(logs: Any, at: Any, weight: Any, ignore_index: int) -> tuple[Any, Any]:
-    """Returns minus the logarithms that classes choose, weighted, and the sum of the weights."""
+def _picked(logs: Any, at: Any, weight: Any, ignore_index: int) -> tuple[Any, Any, Any]:
+    """Returns minus the logarithms that classes choose, weighted; the weights' sum; which count."""
     dtype = type_of(logs).dtype
 
     def chosen(at: Any) -> Any:
@@ -170,10 +170,10 @@ def _picked(logs: Any, at: Any, weight: Any, ignore_index: int) -> tuple[Any, An
     counts = of_known(lambda at: at != ignore_index, at)
     found = -_taken(logs, at, chosen)
     if weight is None:
-        return fnp.where(counts, found, 0.0), of_known(number, at)
+        return fnp.where(counts, found, 0.0), of_known(number, at), counts
     column = of_known(lambda at: chosen(at).reshape(*at.shape, 1), at)
     share = fnp.where(counts, p.gather_p(weight, column, in_bounds=False, fill=math.nan), 0.0)
-    return fnp.where(counts, found * share, 0.0), fnp.sum(share)
+    return fnp.where(counts, found * share, 0.0), fnp.sum(share), counts
 
 
 def _taken(x: Any, at: Any, chosen: Callable[[Any], Any] = lambda at: at) -> Any:

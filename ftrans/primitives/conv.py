@@ -12,24 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ftrans.errors import DTypeError, ShapeError
 from ftrans.ir import ArrayType, type_of
 from ftrans.primitives.axes import moveaxis, transpose_p, zeros
-from ftrans.primitives.conv_host import convolution
+from ftrans.primitives.conv_host import Axes, convolution, dilated, places_of
 from ftrans.primitives.family import check_kind, normal, plain, total_bytes
 from ftrans.primitives.namespace import unseen
 from ftrans.primitives.record import Cost, Linear, Sample
 from ftrans.primitives.shape import reshape_p, rev_p
-
-Axes: TypeAlias = tuple[int, ...]
-
-
-def _dilated(size: int, dilation: int) -> int:
-    return (size - 1) * dilation + 1 if size else 0
 
 
 def _infer(
@@ -63,10 +57,7 @@ def _infer(
             f"  feature_groups: {feature_groups}, batch_groups: {batch_groups}\n"
             f"  x has {c} features, the kernel takes {i} in each group and makes {o}."
         )
-    room = map(_dilated, x.shape[2:], spatial["lhs_dilation"])
-    taken = map(_dilated, kernel.shape[2:], spatial["rhs_dilation"])
-    axes = zip(room, taken, spatial["padding"], spatial["strides"], strict=True)
-    places = [max((s - k + low + high) // step + 1, 0) for s, k, (low, high), step in axes]
+    places = places_of(x.shape[2:], kernel.shape[2:], **spatial)
     return x.update(shape=(n // batch_groups, o, *places))
 
 
@@ -131,9 +122,9 @@ def _spans(
     x: Axes, kernel: Axes, out: Axes, *, padding: Any, lhs_dilation: Axes, **params: Any
 ) -> list[tuple[int, ...]]:
     """Returns l, S', K' and P' along each spatial axis, of arrays of these shapes."""
-    s = map(_dilated, x[2:], lhs_dilation)
-    k = map(_dilated, kernel[2:], params["rhs_dilation"])
-    p = map(_dilated, out[2:], params["strides"])
+    s = map(dilated, x[2:], lhs_dilation)
+    k = map(dilated, kernel[2:], params["rhs_dilation"])
+    p = map(dilated, out[2:], params["strides"])
     return list(zip((low for low, _ in padding), s, k, p, strict=True))
 
 

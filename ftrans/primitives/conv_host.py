@@ -6,7 +6,8 @@ XLA's own takes as long on a CPU, and compiles a function for each shape first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -14,11 +15,33 @@ from numpy.lib.stride_tricks import as_strided
 from ftrans.ir import ArrayType
 from ftrans.ir.dtype import is_half
 
+Axes: TypeAlias = tuple[int, ...]
+
 _MOST = 1 << 23
 """So many bytes the windows of some examples may take: about what a cache holds."""
 
 _TOO_MANY = 1 << 25
 """Where those of one example take more, XLA is to convolve, which copies none."""
+
+
+def dilated(size: int, dilation: int) -> int:
+    """Returns how far elements reach that are put so far apart."""
+    return (size - 1) * dilation + 1 if size else 0
+
+
+def places_of(
+    size: Axes,
+    taken: Axes,
+    *,
+    strides: Axes,
+    padding: Sequence[tuple[int, int]],
+    lhs_dilation: Axes,
+    rhs_dilation: Axes,
+) -> Axes:
+    """Returns how many windows of some sizes there are along each spatial axis."""
+    room, over = map(dilated, size, lhs_dilation), map(dilated, taken, rhs_dilation)
+    axes = zip(room, over, padding, strides, strict=True)
+    return tuple([max((s - k + low + high) // step + 1, 0) for s, k, (low, high), step in axes])
 
 
 def convolution(
@@ -52,17 +75,16 @@ def convolution(
         shape = joined.shape
         return lambda x, kernel: by_features(x.reshape(apart).swapaxes(0, 1).reshape(shape), kernel)
     (n, c), size, taken = x.shape[:2], x.shape[2:], kernel.shape[2:]
-    ends = zip(size, lhs_dilation, padding, strict=True)
-    room = tuple([(s - 1) * d + 1 + low + high for s, d, (low, high) in ends])
-    axes = list(zip(room, taken, rhs_dilation, strides, strict=True))
-    places = tuple([(r - (k - 1) * d - 1) // step + 1 for r, k, d, step in axes])
+    spread = {"lhs_dilation": lhs_dilation, "rhs_dilation": rhs_dilation}
+    places = places_of(size, taken, strides=strides, padding=padding, **spread)
+    reach = tuple(map(dilated, size, lhs_dilation))
+    room = tuple([r + low + high for r, (low, high) in zip(reach, padding, strict=True)])
     groups, per_group, outs = feature_groups, c // feature_groups, kernel.shape[0] // feature_groups
     window = per_group * math.prod(taken)
     one = groups * window * math.prod(places) * x.dtype.itemsize
     if min(places, default=1) < 1 or one > _TOO_MANY:
         return None
-    ends = zip(size, lhs_dilation, padding, strict=True)
-    if any(min(pair) < -((s - 1) * d + 1) for s, d, pair in ends):
+    if any(min(pair) < -r for r, pair in zip(reach, padding, strict=True)):
         return None  # XLA refuses to take away more than there is
     is_padded = any(map(any, padding)) or any(d > 1 for d in lhs_dilation)
     from_, to = _kept(size, lhs_dilation, padding, room)

@@ -263,14 +263,14 @@ class Generator:
                 f"integers: low must be less than high.\n  low: {low}\n  high: {high}\n"
                 f"  Write integers(low, high), or endpoint=True to draw high as well."
             )
-        if size is not None and type(low) is type(high) is int and not state.stack:
-            given: dict[str, Any] = {"shape": shape_of("integers", "size", size), "dtype": dtype}
-            given |= {"minval": low, "maxval": high}
-            dtype = DISTRIBUTIONS["randint"].given((), given)["dtype"]
-            if low >= -(2**31) and high < 2**31 and dtype.itemsize >= 4:
-                found = self._source.small("randint", **{**given, "dtype": dtype})
-                if found is not None:
-                    return found
+        if size is not None and type(low) is type(high) is int:
+            shape, bounds = shape_of("integers", "size", size), {"minval": low, "maxval": high}
+            drawing = DISTRIBUTIONS["randint"]
+            complete = drawing.given((), {"shape": shape, "dtype": dtype, **bounds})
+            found, kind = None, complete["dtype"]
+            if low >= -(2**31) and high < 2**31 and kind.itemsize >= 4 and not state.stack:
+                found = self._source.small("randint", shape, kind, **bounds)
+            return drawing(key_for(self._source, "randint"), complete) if found is None else found
         shape, low, high = fitted("integers", size, whole=True, low=low, high=high)
         return self._drawn("randint", shape, minval=low, maxval=high, dtype=dtype)
 

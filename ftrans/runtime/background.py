@@ -84,11 +84,3 @@ def _work() -> None:
         with _working:
             job()
         del job
-
-
-def finished(timeout: float) -> bool:
-    """Waits for the thread; tells whether it came to an end within so many seconds."""
-    worker = _worker
-    if worker is not None:
-        worker.join(timeout)
-    return _worker is None

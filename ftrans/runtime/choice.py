@@ -195,7 +195,8 @@ def choose(
             plan.family.unproven += 1
         return _WAITING
     if not measured and spent <= needed:
-        _submit(state, program, arrays, host, hold=True)
+        if not state.pending:
+            _submit(state, program, arrays, host, hold=True)
         return _WAITING
     plan.family.unproven += 1
     why = Why.DEVICE if on_device else Why.PAYS

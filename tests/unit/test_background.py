@@ -16,11 +16,9 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import cache_info, config, func
 from ftrans.runtime import cache
-from ftrans.runtime.background import finished
 from ftrans.runtime.executable import Executable
 from ftrans.runtime.policy import Price
-from tests.helpers import assert_close
-from tests.unit.test_faults_runtime import Refuses
+from tests.helpers import Refuses, assert_close, finished
 
 X = np.linspace(0.1, 1.0, 5)
 BEGIN, SWITCH = 6, 11

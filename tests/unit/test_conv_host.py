@@ -13,8 +13,9 @@ import ftrans
 from ftrans import func, nn
 from ftrans.ir import type_of
 from ftrans.primitives import conv_host, conv_p
+from ftrans.primitives.conv import _params
 from ftrans.primitives.conv_host import convolution
-from ftrans.runtime.background import finished
+from tests.helpers import finished
 
 
 def case(seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
@@ -86,8 +87,7 @@ def test_operands_may_lie_in_any_way() -> None:
 def test_what_numpy_multiplies_slowly_is_left_to_xla(dtype: str) -> None:
     x = (np.arange(48) % 7).astype(dtype).reshape(1, 3, 4, 4)
     kernel = (np.arange(54) % 3).astype(dtype).reshape(2, 3, 3, 3)
-    params = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "lhs_dilation": (1, 1)}
-    params |= {"rhs_dilation": (1, 1), "feature_groups": 1, "batch_groups": 1}
+    params = _params(2, padding=((1, 1), (1, 1)))
     assert convolution(type_of(x), type_of(kernel), **params) is None
     found = conv_p(x, kernel, **params)
     np.testing.assert_array_equal(found, by_xla(x, kernel, params))
@@ -96,8 +96,7 @@ def test_what_numpy_multiplies_slowly_is_left_to_xla(dtype: str) -> None:
 
 def test_windows_that_take_too_much_memory_are_left_to_xla() -> None:
     x, kernel = np.ones((1, 64, 256, 256), "f4"), np.ones((1, 64, 3, 3), "f4")
-    params = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "lhs_dilation": (1, 1)}
-    params |= {"rhs_dilation": (1, 1), "feature_groups": 1, "batch_groups": 1}
+    params = _params(2)
     assert convolution(type_of(x), type_of(kernel), **params) is None
     assert convolution(type_of(x[:, :, :64, :64]), type_of(kernel), **params) is not None
 

@@ -13,7 +13,7 @@ import ftrans
 from ftrans import func, nn
 from ftrans.primitives import erf_p, erfc_p
 from ftrans.primitives.erf import erf, erfc
-from ftrans.runtime.background import finished
+from tests.helpers import finished
 
 ROUNDING = 2.0**-24
 X = np.linspace(-10, 10, 200_001, dtype="float32")

@@ -27,9 +27,8 @@ from ftrans.ir import is_tracing
 from ftrans.ir.stack import state
 from ftrans.primitives import sin_p
 from ftrans.runtime import cache_clear, cache_info, guard, run
-from ftrans.runtime.background import finished
 from ftrans.runtime.executable import Executable
-from tests.helpers import assert_close
+from tests.helpers import Refuses, assert_close, finished
 
 X = np.array([0.5, -1.0, 2.0])
 
@@ -56,18 +55,6 @@ def gradient(x: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------- what does not compile
-
-
-class Refuses:
-    """Takes the place of what compiles, and counts how often it is asked."""
-
-    def __init__(self, error: BaseException):
-        self.error = error
-        self.calls = 0
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        self.calls += 1
-        raise self.error
 
 
 @pytest.mark.parametrize("execution", ["compile", "auto"])

@@ -15,7 +15,7 @@ import ftrans
 import ftrans.numpy as fnp
 from ftrans import config, func
 from ftrans.runtime import measured
-from ftrans.runtime.background import finished
+from tests.helpers import finished
 
 
 def bent(x: Any) -> Any:

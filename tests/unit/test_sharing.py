@@ -22,8 +22,7 @@ import ftrans.numpy as fnp
 from ftrans import func
 from ftrans.errors import StaticArgumentError
 from ftrans.ir.dtype import bfloat16
-from ftrans.runtime.background import finished
-from tests.helpers import assert_close
+from tests.helpers import assert_close, finished
 from tests.oracle import jaxpr
 
 V = np.array([0.5, -1.0, 2.0])
