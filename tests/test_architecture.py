@@ -56,20 +56,20 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5923,
-    "custom": 5635,
+    "autograd": 5991,
+    "custom": 5694,
     "external": 1167,
-    "func": 7602,
+    "func": 7706,
     "interop": 2567,
-    "interpreters": 4079,
-    "ir": 2798,
-    "nn": 3193,
-    "numpy": 10742,
+    "interpreters": 4088,
+    "ir": 2809,
+    "nn": 3261,
+    "numpy": 10784,
     "primitives": 10235,
     "random": 1242,
-    "runtime": 5068,
+    "runtime": 5155,
     "scipy": 820,
-    "torch": 898,
+    "torch": 897,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -1,14 +1,8 @@
 """The names of `torch.autograd`."""
 
-from ftrans.autograd import anomaly_mode, forward_ad, functional, graph, profiler, profiler_util
+from ftrans.autograd import forward_ad, functional, graph, profiler, profiler_util
 from ftrans.autograd import methods as _methods  # noqa: F401
 from ftrans.autograd import modes as grad_mode
-from ftrans.autograd.anomaly_mode import (
-    detect_anomaly,
-    is_anomaly_check_nan_enabled,
-    is_anomaly_enabled,
-    set_detect_anomaly,
-)
 from ftrans.autograd.creation import as_tensor, from_numpy, tensor
 from ftrans.autograd.dispatch import gradcheck, gradgradcheck
 from ftrans.autograd.engine import backward, grad
@@ -28,6 +22,13 @@ from ftrans.autograd.modes import (
 from ftrans.autograd.tensor import Tensor
 from ftrans.autograd.variable import Variable, variable
 from ftrans.errors import GradcheckError
+from ftrans.runtime import anomaly_mode
+from ftrans.runtime.anomaly_mode import (
+    detect_anomaly,
+    is_anomaly_check_nan_enabled,
+    is_anomaly_enabled,
+    set_detect_anomaly,
+)
 
 __all__ = [
     "Function", "FunctionCtx", "GradcheckError", "SavedTensor", "Tensor", "Variable",

@@ -14,7 +14,9 @@ import jax.tree_util as tree
 import numpy as np
 
 from ftrans import verify
+from ftrans.autograd.applied import APPLY, applied
 from ftrans.autograd.hooks import RemovableHandle
+from ftrans.autograd.modes import held
 from ftrans.autograd.short import binary, taken, unary
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
@@ -22,6 +24,7 @@ from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import GradcheckInputError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
+from ftrans.numpy.named import tensor_of
 from ftrans.numpy.ufunc import direct
 from ftrans.pytree import mapped
 from ftrans.traceback import OnTape, boundary
@@ -51,6 +54,8 @@ def again(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         found = state.tape or tape()
         lowered = [lowered_to(found, x) for x in args]
         return function(*lowered, **{name: lowered_to(found, x) for name, x in kwargs.items()})
+    if function is APPLY:
+        return applied(*args, **kwargs)
     return recorded(function, *args, **kwargs)
 
 
@@ -112,11 +117,6 @@ def _array_of(x: Any) -> Any:
     return np.array(settle(x)) if type(x) is Tensor else x
 
 
-def _tensor_of(x: Any) -> Any:
-    """Returns a tensor in the place of an array that has a value."""
-    return of_array(x.copy()) if isinstance(x, np.ndarray) else x
-
-
 def _of_tensors(check: F) -> F:
     @boundary
     @functools.wraps(check)
@@ -138,7 +138,7 @@ def _of_tensors(check: F) -> F:
             others, outer, state.of_tensors = iter(xs), state.of_tensors, True
             full = [x if i in fixed else next(others) for i, x in enumerate(values)]
             try:
-                found = func(*mapped(_tensor_of, full))
+                found = func(*mapped(tensor_of, full))
                 return mapped(_array_of, found)  # of a tensor that it closes over, or makes
             finally:
                 state.of_tensors = outer
@@ -157,4 +157,5 @@ gradcheck = _of_tensors(verify.gradcheck)
 gradgradcheck = _of_tensors(verify.gradgradcheck)
 
 OnTape.call, OnTape.leap, OnTape.ready, OnTape.of_array = again, leap, (wrap, lower), of_array
+OnTape.forward = held
 OnTape.types.add(Tensor)

@@ -15,19 +15,15 @@ from contextlib import nullcontext
 from inspect import signature
 from typing import Any, TypeVar
 
-import numpy as np
-
 import ftrans.func as transforms
 from ftrans.autograd.modes import Mode
-from ftrans.errors import ArgumentError, ShapeError
-from ftrans.func.arguments import Arguments, is_differentiable
-from ftrans.func.staging import name_of
-from ftrans.ir import Tracer, type_of
+from ftrans.errors import ArgumentError
+from ftrans.func.point import Point
+from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy import reshape
-from ftrans.numpy.promotion import as_array
 from ftrans.primitives import stop_gradient_p
-from ftrans.pytree import leaf_names, mapped, split
+from ftrans.pytree import mapped
 from ftrans.traceback import boundary
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -63,7 +59,7 @@ def vjp(
         >>> vjp(lambda x: x**2, np.array([1.0, 2.0]), np.ones(2))
         (array([1., 4.]), array([2., 4.]))
     """
-    point = _Point("vjp", func, inputs)
+    point = Point("vjp", func, inputs)
     point.check_depends(strict, func, pairwise=False)
     value, pull = transforms.vjp(func, *point.args)
     product = pull(point.vector(v, value, "the value", "func returns"))
@@ -83,7 +79,7 @@ def jvp(
         >>> jvp(lambda x: x**2, np.array([1.0, 2.0]), np.ones(2))
         (array([1., 4.]), array([2., 4.]))
     """
-    point = _Point("jvp", func, inputs)
+    point = Point("jvp", func, inputs)
     point.check_depends(strict, func, pairwise=False)
     return _kept(transforms.jvp(func, point.args, point.vectors(v)), create_graph)
 
@@ -144,7 +140,7 @@ def jacobian(
         array([[2., 0.],
                [0., 4.]])
     """
-    point = _Point("jacobian", func, inputs)
+    point = Point("jacobian", func, inputs)
     transform = _by_strategy(point.name, "strategy", strategy)
     point.check_depends(strict, func, pairwise=True)
     return _kept(transform(func, point.argnums)(*point.args), create_graph)
@@ -170,7 +166,7 @@ def hessian(
         array([[ 6.,  0.],
                [ 0., 12.]])
     """
-    point = _Point("hessian", func, inputs)
+    point = Point("hessian", func, inputs)
     transform = _by_strategy(point.name, "outer_jacobian_strategy", outer_jacobian_strategy)
     gradient = transforms.grad(point.scalar, point.argnums)
     point.check_depends(strict, gradient, pairwise=True)
@@ -185,102 +181,15 @@ def _kept(found: Any, create_graph: bool) -> Any:
     return mapped(lambda x: stop_gradient_p(x) if on_tape(x) else x, found)
 
 
-# ------------------------------------------------------------------------------------- the point
-
-
-class _Point:
-    """Is a function and the arguments that it is differentiated at, one or a tuple of `several`."""
-
-    def __init__(self, transform: str, func: Function, inputs: Any):
-        self.name, self.func = f"{transform}({name_of(func)})", func
-        self.several = isinstance(inputs, tuple)
-        self.args: tuple[Any, ...] = inputs if self.several else (inputs,)
-        self.argnums: Any = tuple(range(len(self.args))) if self.several else 0
-        self.shape: tuple[int, ...] = ()
-        Arguments(self.name, func, self.args, None)  # raises where one has no derivatives
-
-    @functools.cached_property
-    def scalar(self) -> Function:
-        """The function, whose value of one element is a scalar; `shape` is that which it had."""
-
-        @functools.wraps(self.func)
-        def scalar(*args: Any) -> Any:
-            value = self.func(*args)
-            arrays = [as_array(leaf) for leaf in split(value, is_differentiable)[0]]
-            if [type_of(x).size for x in arrays] != [1]:
-                raise ShapeError(
-                    f"{self.name}: the function must return one element.\n"
-                    f"  it returned: {_shown(split(value)[0])}\n"
-                    f"  Return its sum, or ask for the jacobian of its gradient."
-                )
-            self.shape = arrays[0].shape
-            return reshape(arrays[0], ())
-
-        return scalar
-
-    def vector(self, v: Any, like: Any, what: str, whose: str) -> Any:
-        """Returns a vector; 1 where it is None and what it is like is one element."""
-        if v is not None:  # as in PyTorch, one may be an array, the other the tuple of one alone
-            if isinstance(v, tuple) and not isinstance(like, tuple):
-                return v[0] if len(v) == 1 else v
-            alone = isinstance(like, tuple) and len(like) == 1
-            return (v,) if alone and not isinstance(v, tuple) else v
-        leaves, skeleton = split(like, is_differentiable)
-        arrays = [as_array(leaf) for leaf in leaves]
-        if [type_of(x).size for x in arrays] != [1]:
-            raise ArgumentError(
-                f"{self.name}: v can be left out where {whose} one element alone.\n"
-                f"  {what}: {_shown(arrays)}\n"
-                f"  Pass v, with the structure and shapes of {what}."
-            )
-        return skeleton.build([np.ones(arrays[0].shape, arrays[0].dtype)])
-
-    def vectors(self, v: Any) -> tuple[Any, ...]:
-        """Returns one vector for each argument."""
-        inputs = self.args if self.several else self.args[0]
-        v = self.vector(v, inputs, "inputs", "inputs are")
-        return v if self.several else (v,)
-
-    def check_depends(self, strict: bool, function: Function, pairwise: bool) -> None:
-        """Raises unless results depend on inputs: each on each, or on some, and some on each."""
-        if not strict:
-            return
-        value, derivative = transforms.linearize(function, *self.args)
-        rows = derivative.dependence()
-        what = "result" if function is self.func else "gradient"
-        results = leaf_names(what, split(value)[1].structure)
-        inputs = Arguments(self.name, self.func, self.args, None, integers=True)
-        missing = [
-            (result, inputs.name(row.index(False)) if pairwise else "the inputs")
-            for row, result in zip(rows, results, strict=True)
-            if not (all(row) if pairwise else any(row))
-        ] + [
-            (f"the {what}", inputs.name(number))
-            for number, column in enumerate(zip(*rows, strict=True))
-            if not any(column)
-        ]
-        if missing:
-            must = "every input" if pairwise else "some input, and some output on every input"
-            raise ArgumentError(
-                f"{self.name}: with strict=True every output must depend on {must}.\n"
-                f"  {missing[0][0]} does not depend on {missing[0][1]}\n"
-                f"  Leave strict out to get zeros."
-            )
-
-
 def _hessian_product(
     name: str, func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool
 ) -> tuple[Any, Any]:
-    point = _Point(name, func, inputs)
+    point = Point(name, func, inputs)
     point.check_depends(strict, transforms.grad(point.scalar, point.argnums), pairwise=False)
     transform = getattr(transforms, name)
     value, product = transform(point.scalar, point.args, point.vectors(v))
     value = reshape(value, point.shape) if point.shape else value
     return _kept((value, product if point.several else product[0]), create_graph)
-
-
-def _shown(arrays: list[Any]) -> str:
-    return ", ".join(map(str, map(type_of, arrays))) or "no arrays"
 
 
 def _by_strategy(name: str, label: str, strategy: str) -> Function:

@@ -61,6 +61,23 @@ def differentiating(tape: Any) -> Iterator[None]:
         state.grad = tape.grad = before
 
 
+@contextmanager
+def held() -> Iterator[None]:
+    """Is a block in which a `forward` is traced: tensors that it closes over have no gradients.
+
+    In PyTorch they have none. What is traced has, since a transform may trace it.
+    """
+    tape, mode = state.tape, state.grad_mode
+    if tape is None or state.stack[:1] != [tape]:
+        yield
+        return
+    switch(False)
+    try:
+        yield
+    finally:
+        switch(mode)
+
+
 class Mode:
     """Is a mode for a block, or for a function, while it or what it generates runs."""
 
@@ -127,6 +144,18 @@ class no_grad(Mode):
 
     def __init__(self) -> None:
         super().__init__(False)
+
+
+class calling(Mode):
+    """Is `no_grad` for a `forward`, which may ask its arguments for plain arrays."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+
+    @staticmethod
+    def is_on() -> bool:
+        """Tells whether one is called in this thread."""
+        return any(type(mode) is calling for mode, *_ in state.modes)
 
 
 class enable_grad(no_grad):

@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ftrans.autograd.anomaly_mode import is_anomaly_enabled
 from ftrans.autograd.apart import open_up
 from ftrans.autograd.creation import tensor
 from ftrans.autograd.hooks import RemovableHandle
@@ -26,6 +25,7 @@ from ftrans.interpreters.parts import Part, parts
 from ftrans.ir import ArrayType
 from ftrans.ir.stack import state
 from ftrans.primitives.control.common import present, spread
+from ftrans.runtime.anomaly_mode import is_anomaly_enabled
 from ftrans.runtime.device import Device, device_of
 from ftrans.traceback import boundary
 
@@ -217,6 +217,8 @@ class Operation(Node):
 
     @boundary
     def __getattr__(self, name: str) -> Any:
+        if name in getattr(self._segment.ctx, "__dict__", ()):  # it is the context, as well
+            return self._segment.ctx.__dict__[name]
         text = f"{self.name()} has no attribute {name!r}."
         if name.startswith(("_saved_", "_raw_saved_")):
             key, known = name.removeprefix("_saved_"), settings(self._part)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from ftrans.autograd.tensor import Tensor
+from ftrans.errors import GraphError
 from ftrans.interpreters import Linearized
 from ftrans.interpreters.dependence import depends, leaning, linearized, passed, savers, saving
 from ftrans.ir import Program, type_of
@@ -76,10 +77,14 @@ class Segment:
         operation: the `Part` that it is, where it is one operation.
         place: that of the operation: the number of what it was recorded in, and which one it is.
         bare: whether what was saved is gone, while some results are there that need none of it.
+        ctx: the context, where it is the call of a `Function` that is `Applied`.
+        pull: what goes back through that.
     """
 
     ahead: Ahead | None = None
     bare = False
+    ctx: Any = None
+    pull: Callable[[Any, dict[int, Any]], list[Any]]
     inner: Sequence[Segment | None] | None = None
     moved: Sequence[Any] | None = None
     node: NodeHooks | None = None
@@ -125,13 +130,19 @@ class Segment:
         self.partly = {**dict.fromkeys(used, call), **self.partly}
         return every <= self.partly.keys()
 
-    def freed_by(self, given: Iterable[int], wanted: Mask | None) -> Any:
-        """Returns which call has freed what cotangents of results need; None where it is there."""
+    def check_there(self, name: str, given: Iterable[int], wanted: Mask | None) -> None:
+        """Raises a `GraphError` of a call where what cotangents of results need was freed."""
         calls = [self.freed[position] for position in given if position in self.freed]
         if self.partly and not calls:
             used = savers(self.program, frozenset(given), wanted or self.active)
             calls = [self.partly[number] for number in used if number in self.partly]
-        return calls[0] if calls else None
+        if calls:
+            by, place = calls[0]
+            raise GraphError(
+                f"{name}: trying to backward through the graph a second time.\n"
+                f"  It was freed by {by}{f' at {place}' if place else ''}.\n"
+                f"  Specify retain_graph=True there, where the graph is to be used again."
+            )
 
     def put(self, hooks: Mapping[int, Any], places: Mapping[int, int]) -> None:
         """Puts hooks of values, by code, on the results that these are, before it is run."""

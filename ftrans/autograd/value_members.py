@@ -12,6 +12,7 @@ import numpy as np
 
 from ftrans.autograd.creation import leaf
 from ftrans.autograd.dispatch import leap
+from ftrans.autograd.modes import calling
 from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import ConcretizationError, DTypeError, GraphError, UnsupportedError
@@ -105,7 +106,7 @@ class ValueMembers:
         It raises a `GraphError` where the tensor requires grad, since no gradients go through it,
         unless one says `force`.
         """
-        if self.requires_grad and not force:
+        if self.requires_grad and not force and not calling.is_on():
             raise GraphError(
                 f"Can't call numpy() on Tensor that requires grad.\n  x: {self._type}\n"
                 f"  Use x.detach().numpy() instead."

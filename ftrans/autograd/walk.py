@@ -334,21 +334,16 @@ class Walk:
         self.visited.setdefault(segment, set()).update(given)
         if ahead is not None and operands:
             segment.run(operands)
+        if segment.ctx is not None:
+            return segment.pull(self, given)
         split, residuals, saved = segment.split, segment.residuals, segment.saved
         held: list[tuple[Any, Any]] = []
         if self.recorded:
-            inputs, _ = behind(segment.program, frozenset(given))
+            inputs, _ = behind(segment.program, frozenset(given), True)
             held = [(x, targets[i] if i in inputs else None) for i, x in enumerate(operands)]
         if segment.moved is not None:
             return [(Edge(segment, p), ct) for p, ct in given.items()]
-        freed = segment.freed_by(given, self.asked_of(targets))
-        if freed is not None:
-            name, place = freed
-            raise GraphError(
-                f"{self.call}: trying to backward through the graph a second time.\n"
-                f"  It was freed by {name}{f' at {place}' if place else ''}.\n"
-                f"  Specify retain_graph=True there, where the graph is to be used again."
-            )
+        segment.check_there(self.call, given, self.asked_of(targets))
         values = None
         if saved is not None and not segment.bare:
             values = [(value.array(), value.target) for value in saved]

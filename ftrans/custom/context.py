@@ -15,6 +15,7 @@ class _State:
 
     for_backward: tuple[Any, ...] = ()
     for_forward: tuple[Any, ...] = ()
+    arrays: tuple[Any, ...] = ()  # what those for `backward` were then, where they may change
     rigid: tuple[Any, ...] = ()
     dirty: tuple[Any, ...] = ()
     materialize: bool = True

@@ -148,7 +148,7 @@ class Function:
                 leap = Leap(trail, methods.name, guards, args, (passed, asks()))
                 found = leap.take()
             elif (again := methods.again) is not None and again.fits(args, passed):
-                found, left = again.take(trail, args, lambda: needs_of(Parts(args)))
+                found, left = again.take(trail, args, lambda: needs_of(Parts(args))[:passed])
             else:
                 found = None
             if found is not None:
@@ -156,7 +156,7 @@ class Function:
         parts = Parts(args)
         if not is_tracing() or not any(type(x) is Tracer for x in parts.values):
             if not foreign(parts.values):
-                return _call_at_once(methods, parts, kwargs)
+                return _call_at_once(methods, parts, kwargs, passed)
             # as a program, so that JAX learns of the rules
             staged = lambda *xs: Call(methods, Parts(parts.build(xs)), kwargs).record()  # noqa: E731
             return staged_for_jax(methods.name, staged, parts.values)
@@ -171,10 +171,10 @@ class Function:
 Function._ftrans_apply = Function.__dict__["apply"].__func__
 
 
-def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any]) -> Any:
+def _call_at_once(methods: Methods, parts: Parts, kwargs: dict[str, Any], passed: int) -> Any:
     """Calls the methods where nothing that they are given is traced; the container follows."""
     ctx = FunctionCtx()
-    ctx.__state__.needs = (False,) * len(parts)
+    ctx.__state__.needs = (False,) * passed
 
     def call(values: Sequence[Any]) -> Any:
         by_names = lambda named: methods.call(ctx, parts.build(named), kwargs)  # noqa: E731

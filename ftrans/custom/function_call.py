@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -16,17 +15,18 @@ from ftrans.custom.effects import came_too_late, effects, inside, may_encode, se
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, undifferentiated
 from ftrans.custom.methods import Methods, asks_needs
-from ftrans.custom.opaque import missing_of
+from ftrans.custom.opaque import UNKNOWN, check_known, missing_of
 from ftrans.custom.opaque_forward import OpaqueForward, Recorded
 from ftrans.custom.recording import record
 from ftrans.custom.reuse import Leap
-from ftrans.custom.rule import Rule, listener
+from ftrans.custom.rule import Rule, listener, only_once
 from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import Asks, asks, state
+from ftrans.numpy.named import give_tensors
 from ftrans.numpy.promotion import as_array, is_array, result_type
 from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.views import overwrite
@@ -170,9 +170,7 @@ class Call(Author):
         if values is None:
             return ()
         before = self._seen()
-        self.called = self.left = self.early or self._host().call(
-            values, partial(needs_of, self.parts)
-        )
+        self.called = self.left = self.early or self._host().call(values, self._needs)
         self.effects = effects(before, self._seen(), self.methods.written)
         return self.called.known()
 
@@ -185,11 +183,15 @@ class Call(Author):
             form.forward = OpaqueForward(self.methods, self.parts, {}, with_context)
         return form.forward
 
+    def _needs(self) -> tuple[bool, ...]:
+        """Returns which of the arguments that were passed a gradient may be asked for."""
+        return needs_of(self.parts)[: self.passed]
+
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
         """Returns what opaque methods are told of the gradients that are needed, if they ask."""
         if any(map(asks_needs, methods)):
             return self.ctx.needs_input_grad
-        return (True,) * len(self.parts)
+        return (True,) * self.passed
 
     # ----------------------------------------------------------------------------- forward
 
@@ -201,7 +203,7 @@ class Call(Author):
         inputs, known = inputs[:count], inputs[count:]
         self.handed, self.recorded = Handed(), None
         self.ctx = ctx = FunctionCtx()
-        ctx.__state__.needs = partial(needs_of, self.parts)
+        ctx.__state__.needs = self._needs
         self.primals = [as_array(x) for x in inputs]
         output = self._output(inputs, known)
         self.is_tuple = isinstance(output, tuple)
@@ -236,15 +238,15 @@ class Call(Author):
         if self.called is not None:
             output = self.called.build(ctx, inputs, undifferentiated(self.name, known, inputs))
         elif any(self.opaque):
-            output, self.recorded = self._host().record(ctx, inputs, partial(needs_of, self.parts))
+            output, self.recorded = self._host().record(ctx, inputs, self._needs)
             self.left = self.recorded.left
         else:
             with_context = methods.old
-            with self._watched(methods.forward):
+            with self._watched(methods.forward), OnTape.forward():
                 output = methods.forward(*((ctx, *args) if with_context else args), **self.kwargs)
                 output = OnTape.returned(output)
         if set_up is not None and not with_context:
-            with self._watched(set_up):
+            with self._watched(set_up), OnTape.forward():
                 set_up(ctx, args, output)
         frame.rule = rule  # what is asked for from here on no `forward` has
         if not self.handed:
@@ -262,6 +264,7 @@ class Call(Author):
             yield
         except Exception as error:
             if len(self.handed) == before:
+                check_known(error)
                 raise
             self.form.opaque.add(method)
             raise Opaque from error  # what fails may do well with nothing but arrays
@@ -370,23 +373,17 @@ class Call(Author):
 
     def backward(self, cotangents: Sequence[Any]) -> Sequence[Any]:
         """Calls `backward`; see `Author.backward`."""
-        method, message = self.methods.backward, ""
-        cotangents = self._tied(cotangents)
-        once = getattr(method, "__ftrans_once__", False)
+        method, cotangents = self.methods.backward, self._tied(cotangents)
         rule = self._rule(self.methods.backward_name, "backward", method)
-        if once:
-            message = (
-                f"{rule.label} is marked with once_differentiable, and is differentiated again.\n"
-                f"  It is defined at {defined(method)}.\n"
-                f"  Take the mark away where it is written with functions that have derivatives."
-            )
+        message = only_once(rule.label, method)
+        if message:
             cotangents = self._undifferentiated(cotangents, message)
         found = self._called(rule, cotangents)
         if self.listener is not None and not self.ctx.__state__.materialize:
             # once, whatever the patterns of cotangents are
             heard, self.listener = self.listener, None
             heard(rule.label, lambda: self._called(rule, [None] * len(cotangents)))
-        return self._undifferentiated(found, message) if once else self._checked(found)
+        return self._undifferentiated(found, message) if message else self._checked(found)
 
     def _tied(self, values: Sequence[Any]) -> Sequence[Any]:
         """Lets a rule count on the check of the context that it uses, see `Recorded`."""
@@ -412,6 +409,11 @@ class Call(Author):
             except Opaque:
                 self.form.opaque.add(method)
                 raise  # it is called once more, as what it is
+            except UNKNOWN as error:
+                check_known(error)
+                give_tensors(method)  # which are asked by the same names
+                self.form.opaque.add(method)
+                raise Opaque from error
         return rule.later(self.ctx.__copied__(rule.which), given, self._needs_of(method))
 
     def batch(self, around: Asks, values: Sequence[Any]) -> Any:

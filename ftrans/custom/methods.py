@@ -14,7 +14,7 @@ from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 from ftrans.interop.closure import names_in
 from ftrans.ir import type_of
-from ftrans.numpy.named import asked
+from ftrans.numpy.named import asked, needs_tensors
 from ftrans.numpy.views import shares
 from ftrans.pytree import Parts, has_hash
 
@@ -162,6 +162,14 @@ class Methods:
     def marks_dirty(self) -> bool:
         """Whether what computes the results calls `ctx.mark_dirty`."""
         return _names(self.forward, "mark_dirty") or _names(self.setup_context, "mark_dirty")
+
+    @functools.cached_property
+    def on_tensors(self) -> bool:
+        """Whether the methods, which are traced elsewhere, are called on tensors where these are.
+
+        They are, as in PyTorch, where they ask for what traced values do not know.
+        """
+        return self.backward is not None and any(map(needs_tensors, self.traced()))
 
     @property
     def rules(self) -> list[Any]:

@@ -12,8 +12,15 @@ from typing import Any
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx
-from ftrans.errors import RuleError
+from ftrans.errors import (
+    ConcretizationError,
+    MissingAttributeError,
+    RuleError,
+    TracedArrayError,
+)
 from ftrans.external.callee import HostCallee
+from ftrans.ir.source import Untraced
+from ftrans.ir.stack import state
 from ftrans.numpy.named import has_graph
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import Parts
@@ -56,7 +63,19 @@ def restore(snapshot: Parts, values: Sequence[Any], ctx: FunctionCtx) -> None:
     ctx.__dict__.update(attributes)
 
 
-_ASKS = "asks for plain arrays or goes backward itself"
+UNKNOWN = (ConcretizationError, MissingAttributeError, TracedArrayError)
+"""What methods meet that ask for what traced values do not know."""
+
+
+def check_known(error: Exception) -> None:
+    """Raises `Untraced` for such an error where a method may be called on tensors instead."""
+    on_tape = state.tape is not None and state.stack[:1] == [state.tape]
+    in_rules = all(frame.rule is not None for frame in state.stack[1:])
+    if isinstance(error, UNKNOWN) and on_tape and in_rules:
+        raise Untraced(error) from None
+
+
+_ASKS = "asks for plain arrays or values, or goes backward itself"
 
 
 def missing_of(name: str) -> str:
@@ -66,6 +85,15 @@ def missing_of(name: str) -> str:
         f"over, is differentiated.\n"
         f"  Return from forward what is saved, so that backward gets its cotangent; or write it "
         f"with ftrans.numpy."
+    )
+
+
+def again_of(name: str) -> str:
+    """Returns the error for a derivative of an opaque method."""
+    return (
+        f"{name}: it is opaque, since it {_ASKS}, and is differentiated again.\n"
+        f"  Write it with functions of ftrans.numpy, or let it call another Function that has "
+        f"a backward of its own, in the place of {name}'s NumPy."
     )
 
 
@@ -95,8 +123,4 @@ class RuleCallee(HostCallee):
                 f"  Write @staticmethod def jvp(ctx, *tangents); or backward with functions of "
                 f"ftrans.numpy, or\n  by calling another Function that has a backward of its own."
             )
-        return (
-            f"{self.name}: it is opaque, since it {_ASKS}, and is differentiated again.\n"
-            f"  Write it with functions of ftrans.numpy, or let it call another Function that has "
-            f"a backward of its own, in the place of {owner}.{method}'s NumPy."
-        )
+        return again_of(self.name)

@@ -74,26 +74,39 @@ class Rule(NamedTuple):
         return self._gradients(ctx, given)
 
     def _gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
-        given = self.output.alone(cotangents)
-        returned = self.method(ctx, list(given)) if self.boxed else self.method(ctx, *given)
-        parts, inputs = self.parts, self.inputs
-        if len(inputs) == 1 and parts.arrays_alone and _is_exactly(returned, inputs[0]):
+        returned, inputs = self._returned(ctx, cotangents), self.inputs
+        if len(inputs) == 1 and self.parts.arrays_alone and _is_exactly(returned, inputs[0]):
             return [returned]  # as most often
+        flat = self._flat_gradients(returned)
+        return [
+            None if ct is None or not t.is_inexact else self.fitted(i, ct)
+            for i, (ct, t) in enumerate(zip(flat, inputs, strict=True))
+        ]
+
+    def gradients(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> list[Any]:
+        """Calls `backward`; returns what it returns for each input, which need not be `fitted`."""
+        return self._flat_gradients(self._returned(ctx, cotangents))
+
+    def fitted(self, number: int, ct: Any) -> Any:
+        """Returns what `backward` has returned for an input, as an array of its type."""
+        t = self.inputs[number]
+        if _is_exactly(ct, t):
+            return ct
+        return self._fitted("gradient", number, chosen(ct, t) if self.weak[number] else ct, t)
+
+    def _returned(self, ctx: FunctionCtx, cotangents: Sequence[Any]) -> Any:
+        given = self.output.alone(cotangents)
+        return self.method(ctx, list(given)) if self.boxed else self.method(ctx, *given)
+
+    def _flat_gradients(self, returned: Any) -> list[Any]:
+        parts = self.parts
         count = len(parts)
         found = _listed(returned, count)
         while len(found) > count and found[-1] is None:
             found.pop()
         if self.passed <= len(found) < count:
             found += [None] * (count - len(found))
-        flat = self._flat(parts, found, "gradient", "argument")
-        return [
-            None
-            if ct is None or not t.is_inexact
-            else ct
-            if _is_exactly(ct, t)
-            else self._fitted("gradient", i, chosen(ct, t) if self.weak[i] else ct, t)
-            for i, (ct, t) in enumerate(zip(flat, inputs, strict=True))
-        ]
+        return self._flat(parts, found, "gradient", "argument")
 
     def _dots(self, ctx: FunctionCtx, tangents: Sequence[Any]) -> list[Any]:
         found = _listed(self.method(ctx, *self.parts.alone(tangents)), len(self.output))
@@ -194,6 +207,17 @@ class Rule(NamedTuple):
         count = len(self.parts)
         roots = [self.names[i] if i < len(self.names) else f"args[{i}]" for i in range(count)]
         return self.parts.item_names(roots)
+
+
+def only_once(label: str, method: Any) -> str:
+    """Returns the error for a second derivative of what `once_differentiable` marks; "" if not."""
+    if not getattr(method, "__ftrans_once__", False):
+        return ""
+    return (
+        f"{label} is marked with once_differentiable, and is differentiated again.\n"
+        f"  It is defined at {defined(method)}.\n"
+        f"  Take the mark away where it is written with functions that have derivatives."
+    )
 
 
 def _listed(found: Any, count: int) -> list[Any]:

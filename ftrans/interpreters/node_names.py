@@ -7,7 +7,7 @@ from typing import Any
 
 from ftrans.interpreters.parts import Part
 from ftrans.ir import Literal
-from ftrans.primitives import graft_p
+from ftrans.primitives import graft_p, missing_p
 
 _TORCH = {
     "absolute": "Abs", "arccos": "Acos", "arccosh": "Acosh", "arcsin": "Asin", "arcsinh": "Asinh",
@@ -64,6 +64,8 @@ def name_of_part(part: Part) -> str:
     first = rules[0] if rules else equations[0]
     if "custom" in first.primitive.tags and "spec" in first.params:
         return f"{first.params['spec']}Backward"
+    if first.primitive is missing_p:  # it is called, and not run
+        return part.name
     if part.name in _WHOLE:
         return _WHOLE[part.name]
     called = first.primitive.name if part.name in ("", "<lambda>") else part.name

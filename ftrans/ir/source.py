@@ -102,6 +102,17 @@ class Opaque(BaseException):
     """
 
 
+class Untraced(BaseException):
+    """Leaves a method of a custom rule that asks of tensors what traced values do not know.
+
+    Attributes:
+        error: what it has met.
+    """
+
+    def __init__(self, error: Exception):
+        self.error = error
+
+
 class evaluated:
     """Says how values are evaluated in a block.
 

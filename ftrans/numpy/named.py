@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from dis import get_instructions
+from inspect import unwrap
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +19,7 @@ import jax
 import jax.tree_util as tree
 import numpy as np
 
-from ftrans.interop.closure import content, names_in
+from ftrans.interop.closure import codes_in, content, names_in
 from ftrans.traceback import OnTape
 
 Give = Callable[[Any], Any]
@@ -54,7 +56,7 @@ def named(x: Any) -> Any:
     return x.view(NamedArray) if type(x) is np.ndarray else x
 
 
-def _tensor(x: Any) -> Any:
+def tensor_of(x: Any) -> Any:
     """Returns a tensor of a copy of an array; anything else as it is."""
     if type(x) is np.ndarray:
         return OnTape.of_array(x.copy())
@@ -128,6 +130,9 @@ _NAMES = frozenset({
 _GRAPHS = frozenset({"requires_grad", "requires_grad_"})
 """What code asks for that goes backward itself."""
 
+_TENSORS = frozenset({"grad_fn", "is_grad_enabled", "is_leaf", "new", "print", "retain_grad"})
+_ADDS = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
+
 _asked: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
@@ -138,7 +143,44 @@ def asked(*functions: Any) -> Give | None:
     grad; None stands for plain arrays. It looks at the names in their code alone, once for each: to
     give arrays other names takes time.
     """
-    return (None, named, _tensor)[max(map(_asks, functions))]
+    return (None, named, tensor_of)[max(map(_asks, functions))]
+
+
+def is_cut(function: Any) -> bool:
+    """Tells whether a method goes backward itself, by a graph that does not outlive it."""
+    code = getattr(unwrap(function), "__code__", None)
+    if code is None or asked(function) is not tensor_of:
+        return False
+    consts = [x for inner in codes_in(code) for x in inner.co_consts if type(x) is tuple]
+    goes_backward = not {"backward", "grad"}.isdisjoint(names_in(code))
+    return goes_backward and not any("create_graph" in names for names in consts)
+
+
+def needs_tensors(function: Any) -> bool:
+    """Tells whether a function asks of tensors, as its code shows, what they alone know.
+
+    It does where it goes backward itself, shows what it is given, or may leave that outside.
+    """
+    function = unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    names = set(names_in(code))
+    if asked(function) is tensor_of or not _TENSORS.isdisjoint(names):
+        return True
+    done = [op for inner in codes_in(code) for op in get_instructions(inner)]
+    stores = {op.argval if op.opname == "STORE_DEREF" else op.opname for op in done}
+    if "STORE_GLOBAL" in stores or not stores.isdisjoint(code.co_freevars):
+        return True
+    known = [function.__globals__.get(name) for name in names]
+    known += [content(cell) for cell in function.__closure__ or ()]
+    writes = "STORE_SUBSCR" in stores or not _ADDS.isdisjoint(names)
+    return writes and not {list, dict, set}.isdisjoint(map(type, known))
+
+
+def give_tensors(function: Any) -> None:
+    """Has a function be given tensors by what `asked` returns from here on."""
+    _asked[function] = 2
 
 
 def _asks(function: Any, depth: int = 3) -> int:

@@ -25,7 +25,6 @@ import ftrans.numpy as _fnp
 import ftrans.scipy.torch_formulas as _of_scipy
 from ftrans import autograd, func
 from ftrans.autograd import Tensor
-from ftrans.autograd import clipping as _clipping
 from ftrans.autograd import methods as _methods
 from ftrans.autograd.creation import leaf as _leaf
 from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
@@ -39,6 +38,7 @@ from ftrans.interop import from_jax
 from ftrans.ir import Tracer as _Tracer
 from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
+from ftrans.nn import clipping as _clipping
 from ftrans.nn.advice import instead as _advice
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy import torch_methods as _torch_methods
@@ -417,9 +417,7 @@ nn = _module(
         **{name: _lifted(getattr(_nn, name)) for name in _NETWORKS - {*_ACTIVATIONS.split()}},
         **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
-    utils=_module(
-        "nn.utils", **{k: x for k, x in vars(_clipping).items() if k.startswith("clip_")}
-    ),
+    utils=_module("nn.utils", **{k: x for k, x in vars(_clipping).items() if "clip_" in k}),
 )
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
 _again = {name: getattr(_functions, name) for name in ("checkpoint", "checkpoint_sequential")}
@@ -443,7 +441,8 @@ _module(
     "autograd.gradcheck",
     **{name: getattr(autograd, name) for name in ("gradcheck", "gradgradcheck", "GradcheckError")},
 )
-_sys.modules[f"{__name__}.autograd.grad_mode"] = autograd.grad_mode
+for _name in ("anomaly_mode", "grad_mode"):
+    _sys.modules[f"{__name__}.autograd.{_name}"] = getattr(autograd, _name)
 __getattr__ = _missing(__name__)
 for _name, _draw in _functions.DRAWING.items():
     setattr(Tensor, _name, _boundary(_draw))
