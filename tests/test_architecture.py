@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5991,
+    "autograd": 5993,
     "custom": 5694,
     "external": 1167,
     "func": 7706,

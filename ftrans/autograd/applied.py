@@ -245,16 +245,18 @@ def _forget(x: Any) -> None:
 def _save(node: Applied, places: dict[int, Any]) -> None:
     """Has hooks pack what was saved; what has a place there is for that, or for its own history."""
     kept, saved = node.ctx.__state__, []
+
+    def is_computed(x: Any) -> bool:
+        is_moving = type(x) is Tensor and x._type.is_inexact
+        return is_moving and id(x) not in places and settle(x) is not None and not x.requires_grad
+
     for x, array in zip(kept.for_backward, kept.arrays, strict=True):
         to = None if x is None else places[id(x)] if id(x) in places else x._target()
         saved.append(x if x is None else save("tensors", array, to))
-        if x is not None and to is None and id(x) not in places:
+        if is_computed(x):
             node.computed.append((saved[-1], "_target"))
     node.saved = [x for x in saved if x is not None]
-    for x in tree.tree_leaves(node.ctx.__dict__):
-        if type(x) is Tensor and id(x) not in places and not x.requires_grad:
-            settle(x)
-            node.computed.append((x, "_edge"))
+    node.computed += [(x, "_edge") for x in tree.tree_leaves(node.ctx.__dict__) if is_computed(x)]
     kept.for_backward, kept.arrays, kept.dirty, kept.rigid = tuple(saved), (), (), ()
 
 
