@@ -55,6 +55,8 @@ def chosen(x: Tensor, index: Any) -> Tensor | None:
     if array is None:
         return None
     for item in index if type(index) is tuple else (index,):
+        if type(item) is Tensor and item._type.dtype == bool:
+            settle(item)  # how many elements there are depends on it
         value = array_of(item) if type(item) is Tensor else item
         is_array = type(value) is np.ndarray and value.ndim > 0 and value.dtype.kind in "ib"
         if not is_array and type(value) is not int:
