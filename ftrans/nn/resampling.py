@@ -98,7 +98,7 @@ def _along(x: Any, axis: int, mode: str, old: int, new: int, step: float, align:
     return found
 
 
-def _cubic(t: np.ndarray) -> dict[int, np.ndarray]:
+def _cubic(t: Any) -> dict[int, Any]:
     """Returns the shares of the four elements around a place, by where they are."""
     a = -0.75
     inner = lambda t: ((a + 2) * t - (a + 3)) * t**2 + 1  # noqa: E731
@@ -130,6 +130,18 @@ def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any
     return fnp.reshape(found, (size[0], *room, len(room)))
 
 
+_PADDINGS = ("zeros", "border", "reflection")
+
+
+def _held(at: Any, size: int, padding_mode: str, align_corners: bool | None) -> Any:
+    """Returns places along an axis, those beyond its sides as a mode says."""
+    if padding_mode == "reflection":
+        first, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+        far = fnp.abs(at - first) % (2 * span) if span else at * 0.0
+        at = fnp.where(far > span, 2 * span - far, far) + first
+    return at if padding_mode == "zeros" else fnp.clip(at, 0.0, size - 1.0)
+
+
 @in_single
 def grid_sample(
     input: Any,
@@ -144,8 +156,9 @@ def grid_sample(
         input: the images, f32[n, c, h, w], or volumes, f32[n, c, d, h, w].
         grid: the places, f32[n, ..., 2] or f32[n, ..., 3]: of each the last axis comes first, from
             -1 on one side to 1 on the other.
-        mode: "bilinear" or "nearest".
-        padding_mode: what is beyond the sides: "zeros", or the "border".
+        mode: "bilinear", "nearest", or for images "bicubic".
+        padding_mode: what is beyond the sides: "zeros", the "border", or by "reflection" at the
+            sides what is there.
         align_corners: whether -1 and 1 are the centers of the outermost elements, not their sides.
 
     Reference:
@@ -153,25 +166,29 @@ def grid_sample(
     """
     t, of = ranked("grid_sample", input, "f32[n, c, h, w] or f32[n, c, d, h, w]", 4, 5), grid.shape
     n, c, *room = t.shape
-    if mode not in ("bilinear", "nearest") or padding_mode not in ("zeros", "border"):
+    modes = ("bilinear", "nearest", "bicubic")[: 3 if t.ndim == 4 else 2]
+    if mode not in modes or padding_mode not in _PADDINGS:
         raise ArgumentError(
-            f"grid_sample: mode is 'bilinear' or 'nearest', padding_mode 'zeros' or 'border'.\n"
-            f"  mode: {mode!r}, padding_mode: {padding_mode!r}"
+            f"grid_sample: there is no such mode.\n"
+            f"  mode: {mode!r}, one of {', '.join(modes)}\n"
+            f"  padding_mode: {padding_mode!r}, one of {', '.join(_PADDINGS)}"
         )
     if len(of) != t.ndim or of[0] != n or of[-1] != len(room):
         raise ShapeError(
             f"grid_sample: grid has {len(room)} coordinates for each place, f32[{n}, ..., "
             f"{len(room)}].{shown(input=input, grid=grid)}"
         )
-    axes = []  # for each axis the places on either side, and their shares
+    axes = []  # for each axis the places around, and their shares
     for size, i in zip(room, reversed(range(len(room))), strict=True):
         at = fnp.reshape(grid[..., i], (n, -1)) + 1.0
         at = at * ((size - 1) / 2) if align_corners else at * (size / 2) - 0.5
-        at = fnp.clip(at, 0.0, size - 1.0) if padding_mode == "border" else at
-        low = fnp.stop_gradient(fnp.round(at) if mode == "nearest" else fnp.floor(at))
-        sides = (
-            [(low, 1.0)] if mode == "nearest" else [(low, 1.0 - (at - low)), (low + 1, at - low)]
-        )
+        held = at if mode == "bicubic" else _held(at, size, padding_mode, align_corners)
+        low = fnp.stop_gradient(fnp.round(held) if mode == "nearest" else fnp.floor(held))
+        t = held - low
+        shares = {"nearest": {0: 1.0}, "bilinear": {0: 1.0 - t, 1: t}}.get(mode) or _cubic(t)
+        sides = [(low + offset, share) for offset, share in shares.items()]
+        if mode == "bicubic":
+            sides = [(_held(x, size, padding_mode, align_corners), share) for x, share in sides]
         axes.append([
             (fnp.clip(x, 0.0, size - 1.0), fnp.where((x >= 0) & (x < size), share, 0.0))
             for x, share in sides
