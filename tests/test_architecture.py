@@ -56,19 +56,19 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5993,
+    "autograd": 5995,
     "custom": 5694,
     "external": 1167,
     "func": 7706,
     "interop": 2567,
     "interpreters": 4088,
     "ir": 2809,
-    "nn": 3261,
-    "numpy": 10784,
+    "nn": 3278,
+    "numpy": 10830,
     "primitives": 10235,
     "random": 1242,
     "runtime": 5155,
-    "scipy": 820,
+    "scipy": 871,
     "torch": 897,
     "verify": 3233,
 }

@@ -195,7 +195,7 @@ def _over(function: Any, name: str, input: Any, axis: int | None, dtype: Any) ->
             f"{name}: no axis was given, and {axis} is taken, as in PyTorch. Write axis={axis}.",
             stacklevel=5,
         )
-    axis = canonical_axis(name, axis, ndim)
+    axis = canonical_axis(name, axis, ndim or 1)  # a number counts as a vector of one
     found = function(x if ndim else fnp.reshape(x, (1,)), axis=axis)
     return cast(found if ndim else fnp.reshape(found, ()), dtype)
 

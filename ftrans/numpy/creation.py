@@ -277,6 +277,8 @@ def arange(
         start, stop = 0, start
     start, stop, step = (scalar_of(x, "arange()") for x in (start, stop, step))
     own = created_dtype(start, stop, step) if dtype is None else np.dtype(dtype)
+    if not step:
+        raise ArgumentError("arange: the step is not 0.")
     size = max(math.ceil((stop - start) / step), 0)
     is_plain = own in _WHOLE and {int}.issuperset(map(type, (start, stop, step)))
     if is_plain and max(abs(start), abs(stop)) < _SAFE and not is_tracing():

@@ -39,6 +39,28 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1)
     return fnp.moveaxis(fnp.cumsum(parts, axis=-1), -1, dim)
 
 
+def _cat() -> Function:
+    def cat(tensors: Any, dim: int = 0) -> Any:
+        """Joins tensors along a dimension; those of shape (0,) fit to any others."""
+        fit = [x for x in tensors if np.shape(x) != (0,)]
+        if not fit or len(fit) == len(tensors):
+            return fnp.concatenate(tensors, dim)
+        return fnp.astype(fnp.concatenate(fit, dim), fnp.result_type(*tensors))
+
+    return cat
+
+
+def _at_least(function: Function) -> Function:
+    def at_least(*tensors: Any) -> Any:
+        given = next(iter(tensors), ())
+        given = given if type(given) in (tuple, list) else tensors
+        found = tuple(map(function, given))
+        return found if given is not tensors or len(found) > 1 else found[0]
+
+    at_least.__doc__ = function.__doc__
+    return at_least
+
+
 def _and_mean(spread: Function) -> Function:
     def both(
         input: Any, dim: Any = None, unbiased: Any = None, keepdim: bool = False, **options: Any
@@ -172,6 +194,8 @@ def is_nonzero(input: Any) -> bool:
 FORMULAS: dict[str, Function] = {
     "complex": lambda real, imag: complex_p(*fnp.broadcast_arrays(real, imag)),
     "polar": lambda abs, angle: complex_p(abs * fnp.cos(angle), abs * fnp.sin(angle)),
+    **{name: _cat() for name in ("cat", "concat", "concatenate")},
+    **{f"atleast_{n}d": _at_least(getattr(fnp, f"atleast_{n}d")) for n in (1, 2, 3)},
     "gradient": gradient,
     "trapz": trapezoid,
     "trapezoid": trapezoid,

@@ -106,6 +106,23 @@ def _median(x: Any, dim: int | None, keepdim: bool, skips: bool) -> Any:
     return along(partial(_in_order, number=number), x, dim, keepdim)
 
 
+def nuclear_norm(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """Returns the sums of the singular values of matrices, the last two axes or some others."""
+    axes = (-2, -1) if dim is None else dim
+    found = fnp.matrix_norm(fnp.moveaxis(self, axes, (-2, -1)), ord="nuc", keepdims=keepdim)
+    return fnp.moveaxis(found, (-2, -1), axes) if keepdim else found
+
+
+def flipped(self: Any) -> Any:
+    """Returns the transpose of a matrix; a vector, or a number, is as it was."""
+    if self.ndim > 2:
+        raise ShapeError(
+            f"t: it transposes matrices, of at most two axes.\n  x: shape {tuple(self.shape)}\n"
+            f"  Write x.mT, or x.transpose(dim0, dim1)."
+        )
+    return fnp.transpose(self)
+
+
 def median(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
     """Returns the median, the lower one of two; along a dimension where it is as well."""
     return _median(self, dim, keepdim, False)

@@ -20,6 +20,7 @@ import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
+from ftrans.numpy import torch_functions
 from ftrans.numpy.axes import canonical_axes, canonical_axis
 from ftrans.numpy.composite import arguments_of
 from ftrans.numpy.inplace import writing
@@ -106,6 +107,8 @@ class Functions:
 
     def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
         """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
+        if p == "nuc":
+            return torch_functions.nuclear_norm(self, dim, keepdim)
         flat = fnp.reshape(self, (-1,)) if dim is None else self
         order = 2 if p in (None, "fro") else p
         found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)
@@ -165,7 +168,7 @@ class Functions:
 class Views:
     """Has the methods that return views as functions of values, whose `dim` is called `axis`."""
 
-    t, ravel, moveaxis, movedim = fnp.transpose, fnp.ravel, fnp.moveaxis, fnp.moveaxis
+    t, ravel, moveaxis, movedim = torch_functions.flipped, fnp.ravel, fnp.moveaxis, fnp.moveaxis
     unsqueeze, expand, broadcast_to = fnp.expand_dims, *[vars(Tracer)["expand"]] * 2
 
     def view(self: Any, *shape: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import ftrans.numpy as fnp
+from ftrans.config import config
 from ftrans.errors import UnsupportedError
 from ftrans.numpy.torch_functions import adjoint as turned
 from ftrans.numpy.torch_functions import int64
@@ -71,6 +72,27 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     return linalg.lu_solve((LU, pivots - 1), B, 2 if adjoint else 0)
 
 
+def solve(A: Any, B: Any, *, left: bool = True) -> Any:
+    """Solves `A @ X = B`, or `X @ A = B`, for matrices, or for a vector of each A."""
+    if np.ndim(B) == 1 or (np.ndim(A) > 2 and np.shape(B) == np.shape(A)[:-1]):
+        return fnp.linalg.solve(A, B[..., None])[..., 0]
+    if left:
+        return fnp.linalg.solve(A, B)
+    return fnp.matrix_transpose(solve(fnp.matrix_transpose(A), fnp.matrix_transpose(B)))
+
+
+def matrix_rank(
+    A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None
+) -> Any:
+    """Returns how many singular values are not negligible, as NumPy's does."""
+    atol = tol if atol is None else atol
+    if atol is not None and rtol is not None:
+        values = fnp.abs(fnp.linalg.eigvalsh(A)) if hermitian else fnp.linalg.svdvals(A)
+        largest = fnp.max(values, axis=-1, initial=0)
+        atol, rtol = fnp.maximum(atol, largest * rtol), None
+    return int64(fnp.linalg.matrix_rank(A, atol, hermitian, rtol=rtol))
+
+
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Returns solutions of the least norm, ranks, and where a driver says so what is left over."""
     if B.shape == A.shape[:-1]:  # vectors
@@ -84,6 +106,33 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
     return _Solution(X, rest, int64(fnp.linalg.matrix_rank(A)), values)
 
 
+def fourier(name: str) -> Callable[..., Any]:
+    """Returns a Fourier transform, or a shift, of this name; integers become floats before."""
+    function = getattr(fnp.fft, name)
+
+    def inexact(input: Any) -> Any:
+        is_whole = np.dtype(input.dtype).kind in "biu"
+        return fnp.astype(input, config.default_dtype) if is_whole else input
+
+    def along_one(input: Any, n: Any = None, dim: int = -1, norm: str | None = None) -> Any:
+        return function(inexact(input), n, dim, norm)
+
+    def along_several(
+        input: Any, s: Any = None, dim: Any = (-2, -1) if "2" in name else None, norm: Any = None
+    ) -> Any:
+        s, dim = ((x,) if isinstance(x, int) else x for x in (s, dim))
+        if s is not None and dim is None:
+            dim = tuple(range(-len(s), 0))
+        if s is not None:
+            s = [input.shape[axis] if n == -1 else n for n, axis in zip(s, dim, strict=True)]
+        many = getattr(fnp.fft, name.replace("2", "n"))
+        return many(inexact(input), s, dim, norm)
+
+    if "shift" in name:
+        return lambda input, dim=None: function(input, dim)
+    return along_several if name[-1] in "2n" else along_one
+
+
 LINALG: dict[str, Callable[..., Any]] = {
     "diagonal": lambda A, *, offset=0, dim1=-2, dim2=-1: fnp.diagonal(A, offset, dim1, dim2),
     "lstsq": lstsq,
@@ -91,6 +140,8 @@ LINALG: dict[str, Callable[..., Any]] = {
     "lu_factor": lu_factor,
     "lu_solve": lu_solve,
     "matrix_exp": lambda A: linalg.expm(A),
+    "matrix_rank": matrix_rank,
+    "solve": solve,
     "multi_dot": lambda tensors: fnp.linalg.multi_dot(tensors),
     "solve_triangular": solve_triangular,
     "vander": lambda x, N=None: (

@@ -68,9 +68,9 @@ _OF_AUTOGRAD = """
 # functions of `ftrans.numpy` that tensors have as methods, and those that they have not
 _METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
-    concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
+    stack hstack vstack dstack column_stack
     isin real imag is_complex:iscomplexobj bitwise_left_shift bitwise_right_shift
-    atleast_1d atleast_2d atleast_3d result_type hsplit vsplit dsplit
+    result_type hsplit vsplit dsplit
     row_stack:vstack ger:outer frexp
 """
 
@@ -103,7 +103,7 @@ _SPECIAL_OF_SCIPY = """
     modified_bessel_i0:i0 modified_bessel_i1:i1
 """
 _MATRICES = """
-    cholesky cond det eig eigh eigvals eigvalsh inv matrix_rank pinv qr slogdet solve svd svdvals
+    cholesky cond det eig eigh eigvals eigvalsh inv pinv qr slogdet svd svdvals
     tensorinv tensorsolve
 """
 _FOURIER = """
@@ -396,7 +396,7 @@ linalg = _module(
 )
 fft = _module(
     "fft",
-    **{name: _lifted(from_jax(getattr(_jax.numpy.fft, name))) for name in _FOURIER.split()},
+    **{name: _formula(name, _of_scipy.fourier(name)) for name in _FOURIER.split()},
     **{name: _creating(getattr(_functions, name)) for name in ("fftfreq", "rfftfreq")},
 )
 special = _module(

@@ -331,7 +331,9 @@ for _corners in (False, True):
             _given = {"mode": _mode, "padding_mode": _padding, "align_corners": _corners}
             add("grid_sample", normal(2, 3, 5, 4), _POINTS, smooth=_smooth, **_given)
 add("affine_grid", normal(2, 3, 4), (2, 3, 4, 5, 2), align_corners=False)
-for _mode, _padding in itertools.product(("bilinear", "bicubic"), ("zeros", "border", "reflection")):
+for _mode, _padding in itertools.product(
+    ("bilinear", "bicubic"), ("zeros", "border", "reflection")
+):
     if (_mode, _padding) != ("bilinear", "zeros"):
         _given = {"mode": _mode, "padding_mode": _padding, "align_corners": _mode == "bilinear"}
         add("grid_sample", normal(1, 2, 5, 4), 3 * _POINTS[:1], **_given)
