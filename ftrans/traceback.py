@@ -35,7 +35,6 @@ class OnTape(Exception):
             as `wrap`.
         ready: what `wrap` and `lower` are from then on.
         of_array: makes the tensor of an array that nobody else will write to.
-        forward: is the block in which a `forward` is traced that may close over tensors.
     """
 
     types: ClassVar[set[type]] = set()
@@ -45,7 +44,6 @@ class OnTape(Exception):
     lower: ClassVar[Callable[[Any], Any] | None] = None
     ready: ClassVar[tuple[Callable[[Any], Any], Callable[[Any], Any]]]
     of_array: ClassVar[Callable[[Any], Any]]
-    forward: ClassVar[Callable[..., Any]]
 
     @classmethod
     def returned(cls, result: Any) -> Any:

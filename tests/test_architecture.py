@@ -57,19 +57,19 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 5995,
-    "custom": 5694,
+    "custom": 5732,
     "external": 1167,
     "func": 7706,
     "interop": 2567,
-    "interpreters": 4088,
+    "interpreters": 4081,
     "ir": 2809,
     "nn": 3278,
-    "numpy": 10830,
+    "numpy": 10808,
     "primitives": 10235,
     "random": 1242,
     "runtime": 5155,
     "scipy": 871,
-    "torch": 897,
+    "torch": 898,
     "verify": 3233,
 }
 """How many lines a package may have."""

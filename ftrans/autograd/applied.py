@@ -1,6 +1,7 @@
-"""A `Function` that is called on tensors, as in PyTorch, since it asks for what they alone know.
+"""A `Function` that is called on tensors, as in PyTorch.
 
-That is a value, whether it requires grad, who it is. All other calls are traced: one is tried so.
+It is traced instead, as under transforms, where its code shows that this cannot be told apart: that
+it does nothing but to compute. What fails then, as since it asks for a value, is called as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ftrans.autograd.tape import recorded, settle
 from ftrans.autograd.tensor import Tensor, made, of_array
 from ftrans.autograd.views import assign
 from ftrans.custom import Function, FunctionCtx
+from ftrans.custom.guards import guards_of
 from ftrans.custom.left import maker
 from ftrans.custom.methods import Methods, methods_of
 from ftrans.custom.opaque import again_of, missing_of
@@ -33,11 +35,11 @@ from ftrans.interpreters.parts import Part
 from ftrans.ir import ArrayType, Equation, Params, Program
 from ftrans.ir.source import Untraced
 from ftrans.ir.stack import state
-from ftrans.numpy.named import is_cut, tensor_of
+from ftrans.numpy.named import is_cut, needs_tensors, tensor_of
 from ftrans.numpy.promotion import is_array
 from ftrans.primitives import missing_p
 from ftrans.primitives.control.common import Mask, present
-from ftrans.pytree import Parts, mapped
+from ftrans.pytree import Parts, is_constant, mapped
 
 APPLY = Function._ftrans_apply.__wrapped__
 """What `Function.apply` is inside."""
@@ -46,17 +48,30 @@ APPLY = Function._ftrans_apply.__wrapped__
 def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """Returns what `cls.apply` returns for arguments that hold tensors."""
     methods = methods_of(cls)
-    if OPEN or not methods.on_tensors:
+    if methods.on_tensors is None:
+        methods.on_tensors = _does_more(methods)
+    given, named = methods.parameters.bound(args, kwargs, methods.unfit)
+    is_called = methods.backward is not None and not OPEN
+    if not (is_called and (methods.on_tensors or not all(map(_is_plain, given)))):
         try:
             return recorded(APPLY, cls, *args, **kwargs)
         except Untraced as found:
-            error = found.error
-        if OPEN or methods.backward is None:
-            raise error
-        methods.on_tensors = True
-    count = len(args) + len(kwargs)
-    args, kwargs = methods.parameters.bound(args, kwargs, methods.unfit)
-    return _called(methods, Parts(args, _is_value), args, kwargs, min(count, len(args)))
+            if not is_called and found.error is not None:
+                raise found.error from None
+            methods.on_tensors = True
+    passed = min(len(args) + len(kwargs), len(given))
+    return _called(methods, Parts(given, _is_value), given, named, passed)
+
+
+def _does_more(methods: Methods) -> bool:
+    """Tells whether methods may do more than to compute, or go backward themselves."""
+    written = [methods.forward, methods.setup_context, methods.backward]
+    functions = [function for function in written if function is not None]
+    return needs_tensors(*functions) or guards_of(functions) is None
+
+
+def _is_plain(x: Any) -> bool:
+    return _is_value(x) or is_constant(x)
 
 
 class Context(FunctionCtx):
@@ -141,7 +156,7 @@ class Applied(Segment):
 
     def _gradients(self, create: bool, cts: Sequence[Any]) -> list[Any]:
         rule, message = self.rule, self.message
-        with Mode(create and not message):
+        with Mode(False) if message else Mode(True) if create else calling():
             given = _filled(cts, rule.types) if rule.materialize else cts
             returned = rule.gradients(self.ctx, given)
         found = [
@@ -187,7 +202,10 @@ def _called(methods: Methods, parts: Parts, args: Any, kwargs: Any, passed: int)
     rigid, dirty = {id(x) for x in kept.rigid}, {id(x) for x in kept.dirty}
     outs = Parts(output if isinstance(output, tuple) else (output,), _is_value)
     pairs = zip(given, versions, strict=True)
-    methods.check_written([id(x) in dirty for x, before in pairs if x._version != before])
+    written = [x for x, before in pairs if x._version != before and x.requires_grad]
+    methods.check_written([id(x) in dirty for x in written])
+    if not dirty.issubset(map(id, given)):
+        raise methods.no_input()
     for x in given:
         if id(x) in dirty and not any(x is y for y in outs.values):
             raise methods.not_returned(settle(x))

@@ -16,7 +16,6 @@ import numpy as np
 from ftrans import verify
 from ftrans.autograd.applied import APPLY, applied
 from ftrans.autograd.hooks import RemovableHandle
-from ftrans.autograd.modes import held
 from ftrans.autograd.short import binary, taken, unary
 from ftrans.autograd.tape import recorded, settle, tape
 from ftrans.autograd.tensor import Tensor, of_array
@@ -157,5 +156,4 @@ gradcheck = _of_tensors(verify.gradcheck)
 gradgradcheck = _of_tensors(verify.gradgradcheck)
 
 OnTape.call, OnTape.leap, OnTape.ready, OnTape.of_array = again, leap, (wrap, lower), of_array
-OnTape.forward = held
 OnTape.types.add(Tensor)

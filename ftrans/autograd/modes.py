@@ -61,23 +61,6 @@ def differentiating(tape: Any) -> Iterator[None]:
         state.grad = tape.grad = before
 
 
-@contextmanager
-def held() -> Iterator[None]:
-    """Is a block in which a `forward` is traced: tensors that it closes over have no gradients.
-
-    In PyTorch they have none. What is traced has, since a transform may trace it.
-    """
-    tape, mode = state.tape, state.grad_mode
-    if tape is None or state.stack[:1] != [tape]:
-        yield
-        return
-    switch(False)
-    try:
-        yield
-    finally:
-        switch(mode)
-
-
 class Mode:
     """Is a mode for a block, or for a function, while it or what it generates runs."""
 

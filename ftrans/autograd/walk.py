@@ -182,6 +182,7 @@ class Walk:
         if self.plain and segment.plain and self._pass(segment, arrived):
             return
         inputs, outputs = behind(segment.program, frozenset(arrived))
+        inputs = inputs if segment.ctx is None else []  # what it returns None for is not reached
         ends = [current(to) for i in inputs if (to := segment.targets[i]) is not None]
         for target in ends + [Edge(segment, position) for position in outputs]:
             self.reached.setdefault(key_of(target), target)
@@ -339,7 +340,7 @@ class Walk:
         split, residuals, saved = segment.split, segment.residuals, segment.saved
         held: list[tuple[Any, Any]] = []
         if self.recorded:
-            inputs, _ = behind(segment.program, frozenset(given), True)
+            inputs, _ = behind(segment.program, frozenset(given))
             held = [(x, targets[i] if i in inputs else None) for i, x in enumerate(operands)]
         if segment.moved is not None:
             return [(Edge(segment, p), ct) for p, ct in given.items()]

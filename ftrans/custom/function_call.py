@@ -15,7 +15,7 @@ from ftrans.custom.effects import came_too_late, effects, inside, may_encode, se
 from ftrans.custom.guards import Guards, guards_of
 from ftrans.custom.left import Handed, Left, known_values, maker, undifferentiated
 from ftrans.custom.methods import Methods, asks_needs
-from ftrans.custom.opaque import UNKNOWN, check_known, missing_of
+from ftrans.custom.opaque import UNKNOWN, check_traced, missing_of
 from ftrans.custom.opaque_forward import OpaqueForward, Recorded
 from ftrans.custom.recording import record
 from ftrans.custom.reuse import Leap
@@ -205,7 +205,10 @@ class Call(Author):
         self.ctx = ctx = FunctionCtx()
         ctx.__state__.needs = self._needs
         self.primals = [as_array(x) for x in inputs]
+        codes = codes_of(inputs)
         output = self._output(inputs, known)
+        if codes != codes_of(inputs) and not self.methods.marks_dirty:
+            check_traced()
         self.is_tuple = isinstance(output, tuple)
         self.make = maker(output)
         items = output if self.is_tuple else (output,)
@@ -242,11 +245,11 @@ class Call(Author):
             self.left = self.recorded.left
         else:
             with_context = methods.old
-            with self._watched(methods.forward), OnTape.forward():
+            with self._watched(methods.forward):
                 output = methods.forward(*((ctx, *args) if with_context else args), **self.kwargs)
                 output = OnTape.returned(output)
         if set_up is not None and not with_context:
-            with self._watched(set_up), OnTape.forward():
+            with self._watched(set_up):
                 set_up(ctx, args, output)
         frame.rule = rule  # what is asked for from here on no `forward` has
         if not self.handed:
@@ -264,7 +267,7 @@ class Call(Author):
             yield
         except Exception as error:
             if len(self.handed) == before:
-                check_known(error)
+                check_traced(error)
                 raise
             self.form.opaque.add(method)
             raise Opaque from error  # what fails may do well with nothing but arrays
@@ -312,11 +315,8 @@ class Call(Author):
             self.dirty.append((number, place))
         self.methods.check_alone([number for number, _ in self.dirty], self.parts.values)
         if len(self.dirty) < len(marked) and any(type(x) is Tracer for x in ctx_dirty):
-            raise RuleError(
-                f"{self.name}: mark_dirty was given what is no input of forward.\n"
-                f"  it is defined at {defined(self.methods.forward)}\n"
-                f"  Mark what was passed to it, no copy or view; of rank zero write x[...] = value."
-            )
+            check_traced()
+            raise self.methods.no_input()
         if len(self.dirty) < len(marked):
             text = f"{self.name}: mark_dirty was given what is no input, which has no effect."
             warnings.warn(text, UserWarning, stacklevel=2)
@@ -379,6 +379,8 @@ class Call(Author):
         if message:
             cotangents = self._undifferentiated(cotangents, message)
         found = self._called(rule, cotangents)
+        if any(ct is None and _moves(x) for ct, x in zip(found, self.parts.values, strict=True)):
+            check_traced()  # where it is not to count as zero
         if self.listener is not None and not self.ctx.__state__.materialize:
             # once, whatever the patterns of cotangents are
             heard, self.listener = self.listener, None
@@ -401,19 +403,25 @@ class Call(Author):
         """Calls a method on traced values; or records that it is called later."""
         method, recorded = rule.method, self.recorded
         if method not in self.form.opaque:
+            ctx = self.ctx.__copied__(rule.which)
+            codes = codes_of(ctx.__held__())
             try:
-                found = rule(self.ctx.__copied__(rule.which), given)
-                if recorded is not None and recorded.outside:
-                    raise came_too_late(self.name, rule.label, method, recorded.outside)
-                return found
+                found = rule(ctx, given)
             except Opaque:
                 self.form.opaque.add(method)
                 raise  # it is called once more, as what it is
-            except UNKNOWN as error:
-                check_known(error)
+            except Exception as error:
+                check_traced(error)
+                if not isinstance(error, UNKNOWN):
+                    raise
                 give_tensors(method)  # which are asked by the same names
                 self.form.opaque.add(method)
                 raise Opaque from error
+            if codes != codes_of(ctx.__held__()):
+                check_traced()
+            if recorded is not None and recorded.outside:
+                raise came_too_late(self.name, rule.label, method, recorded.outside)
+            return found
         return rule.later(self.ctx.__copied__(rule.which), given, self._needs_of(method))
 
     def batch(self, around: Asks, values: Sequence[Any]) -> Any:
@@ -435,7 +443,14 @@ def _is_result(x: Any) -> bool:
 
 def needs_of(parts: Parts) -> tuple[bool, ...]:
     """Returns for each argument whether a gradient with respect to it may be asked for."""
-    moving = iter(
-        [type(x) is Tracer and x.type.is_inexact and may_have_gradient(x) for x in parts.values]
-    )
+    moving = iter(map(_moves, parts.values))
     return tuple([any(list(islice(moving, count))) for count in parts.counts()])
+
+
+def _moves(x: Any) -> bool:
+    return type(x) is Tracer and x.type.is_inexact and may_have_gradient(x)
+
+
+def codes_of(values: Sequence[Any]) -> list[int]:
+    """Returns which values are traced: to write to one is to make it another."""
+    return [x.index for x in values if type(x) is Tracer]

@@ -363,6 +363,23 @@ def _trusted() -> dict[int, Any]:
 
 _TRUSTED = _trusted()
 
+_OF_MODES = re.compile(
+    ".*(rand|dropout|seed|_grad|inference|anomaly|default|Generator)|bernoulli|poisson|normal$|"
+    "multinomial|batch_norm|instance_norm|gumbel|rrelu|scaled_dot|as_tensor|checkpoint|.*_$"
+)
+"""Names of functions of PyTorch's that draw, or are about modes, histories and settings."""
+
+
+def trust(*modules: ModuleType) -> None:
+    """Takes modules like PyTorch's for known, whose functions have no state but for such names."""
+    for module in modules:
+        _MODULES[module.__name__] = module
+        for name, value in vars(module).items():
+            stateful = name.startswith("_") or _STATEFUL.match(name) or _OF_MODES.match(name)
+            if callable(value) and not stateful:
+                _TRUSTED[id(value)] = value
+
+
 _OUTSIDE = re.compile("GLOBAL|(?<!KW_)NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""
 

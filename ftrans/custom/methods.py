@@ -14,7 +14,7 @@ from ftrans.errors import MissingRuleError, RuleError
 from ftrans.external.captures import defined
 from ftrans.interop.closure import names_in
 from ftrans.ir import type_of
-from ftrans.numpy.named import asked, needs_tensors
+from ftrans.numpy.named import asked
 from ftrans.numpy.views import shares
 from ftrans.pytree import Parts, has_hash
 
@@ -96,10 +96,13 @@ class Methods:
         guards: what the methods read, where none of them is opaque and all of it is understood.
         again: what later calls of an opaque `forward` may have in common with the last one.
         written: the names of what such a call has written into, and the rules read.
+        on_tensors: whether the methods are called on tensors, where these are; None if it is not
+            known yet. See `autograd/applied.py`.
     """
 
     guards: Any = None
     again: Any = None
+    on_tensors: bool | None = None
 
     def __init__(self, cls: Any, given: tuple[Any, ...]):
         self.cls = cls
@@ -163,14 +166,6 @@ class Methods:
         """Whether what computes the results calls `ctx.mark_dirty`."""
         return _names(self.forward, "mark_dirty") or _names(self.setup_context, "mark_dirty")
 
-    @functools.cached_property
-    def on_tensors(self) -> bool:
-        """Whether the methods, which are traced elsewhere, are called on tensors where these are.
-
-        They are, as in PyTorch, where they ask for what traced values do not know.
-        """
-        return self.backward is not None and any(map(needs_tensors, self.traced()))
-
     @property
     def rules(self) -> list[Any]:
         """The methods that give derivatives."""
@@ -212,6 +207,14 @@ class Methods:
             f"{self.name}: an input is marked as dirty, and is not returned.\n"
             f"  input: {type_of(value)}\n  it is defined at {defined(self.forward)}\n"
             f"  Return it from forward, itself and not a copy: return x."
+        )
+
+    def no_input(self) -> RuleError:
+        """Returns the error for what is marked as dirty, and was not passed."""
+        return RuleError(
+            f"{self.name}: mark_dirty was given what is no input of forward.\n"
+            f"  it is defined at {defined(self.forward)}\n"
+            f"  Mark what was passed to it, no copy or view; of rank zero write x[...] = value."
         )
 
     def check_alone(self, dirty: Sequence[int], values: Sequence[Any]) -> None:

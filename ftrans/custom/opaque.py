@@ -67,11 +67,14 @@ UNKNOWN = (ConcretizationError, MissingAttributeError, TracedArrayError)
 """What methods meet that ask for what traced values do not know."""
 
 
-def check_known(error: Exception) -> None:
-    """Raises `Untraced` for such an error where a method may be called on tensors instead."""
-    on_tape = state.tape is not None and state.stack[:1] == [state.tape]
-    in_rules = all(frame.rule is not None for frame in state.stack[1:])
-    if isinstance(error, UNKNOWN) and on_tape and in_rules:
+def check_traced(error: Exception | None = None) -> None:
+    """Raises `Untraced` where a method is traced that may be called on tensors instead.
+
+    It is where something has failed, or has been done to what is traced that others will not see.
+    """
+    tape, (first, *frames) = state.tape, state.stack or (None,)
+    on_tape = tape is not None and tape is first and tape.asks.only_reverse
+    if on_tape and all(frame.rule is not None for frame in frames):
         raise Untraced(error) from None
 
 

@@ -14,7 +14,7 @@ from ftrans.custom.opaque import RuleCallee, restore, snapshot_of
 from ftrans.errors import RuleError
 from ftrans.external.captures import check_captures, defined
 from ftrans.ir import ArrayType, Tracer, type_of
-from ftrans.ir.dtype import is_complex, is_float
+from ftrans.ir.dtype import is_complex
 from ftrans.ir.stack import is_tracing, state
 from ftrans.numpy.named import asked_by_names
 from ftrans.numpy.promotion import as_array, broadcast_to, cast, is_array, is_scalar, is_weak
@@ -276,7 +276,7 @@ def fit(label: str, value: Any, expected: ArrayType, like: str, gradient: bool =
             )
     if t.dtype != expected.dtype:
         number = weak and (expected.is_inexact or not t.is_inexact)
-        alike = is_float(t.dtype) or (is_complex(t.dtype) and is_complex(expected.dtype))
+        alike = is_complex(expected.dtype) or not is_complex(t.dtype)
         if number or (gradient and alike):
             return cast(array, expected.dtype)
         raise RuleError(

@@ -29,15 +29,10 @@ class Needs(NamedTuple):
     outputs: frozenset[int]
 
 
-def differentiated(equation: Equation, again: bool = False) -> Sequence[Any]:
-    """Returns the operands that a cotangent of the results may go to.
-
-    If it is to be differentiated again, those are among them that a rule alone closes over.
-    """
+def differentiated(equation: Equation) -> Sequence[Any]:
+    """Returns the operands that a cotangent of the results may go to."""
     if "stop" in equation.primitive.tags:
         return ()
-    if "custom" in equation.primitive.tags and not again:
-        return equation.operands[: len(equation.params["forward"].inputs)]
     return equation.operands[1:] if equation.primitive is no_grad_p else equation.operands
 
 
@@ -115,8 +110,8 @@ def ends(steps: Sequence[Step], needed: Iterable[int]) -> list[tuple[int, ArrayT
 
 
 @memoised
-def depends(program: Program, again: bool = False) -> tuple[Needs, ...]:
-    """Returns for each output what it is computed of, where a derivative can go; see there."""
+def depends(program: Program) -> tuple[Needs, ...]:
+    """Returns for each output what it is computed of, where a derivative can go."""
     positions: dict[Any, set[int]] = {}
     for position, atom in enumerate(program.outputs):
         positions.setdefault(atom, set()).add(position)
@@ -125,7 +120,7 @@ def depends(program: Program, again: bool = False) -> tuple[Needs, ...]:
     outputs = [frozenset(positions.get(i, ())) for i in range(count)]
     empty: frozenset[int] = frozenset()
     for equation, numbers, _ in program.numbered():
-        taken = [a for a in differentiated(equation, again) if type(a) is int]
+        taken = [a for a in differentiated(equation) if type(a) is int]
         above = empty.union(*[inputs[a] for a in taken])
         before = empty.union(*[outputs[a] for a in taken])
         for number, moves in zip(numbers, moving(equation), strict=True):
@@ -138,11 +133,9 @@ def depends(program: Program, again: bool = False) -> tuple[Needs, ...]:
 
 
 @memoised
-def behind(
-    program: Program, positions: frozenset[int], again: bool = False
-) -> tuple[list[int], list[int]]:
+def behind(program: Program, positions: frozenset[int]) -> tuple[list[int], list[int]]:
     """Returns the inputs that outputs are computed of, and the outputs, latest first."""
-    found = [depends(program, again)[position] for position in positions]
+    found = [depends(program)[position] for position in positions]
     inputs = frozenset[int]().union(*[needs.inputs for needs in found])
     outputs = frozenset[int]().union(*[needs.outputs for needs in found])
     return sorted(inputs), [p for p in latest_first(program) if p in outputs]
@@ -296,7 +289,7 @@ def linked(program: Program) -> tuple[Any, Any]:
     None stands for all of it.
     """
     small, needed = pruned(program)
-    found = frozenset[int]().union(*[needs.inputs for needs in depends(small, True)])
+    found = frozenset[int]().union(*[needs.inputs for needs in depends(small)])
     cut = None if small is program else (_without(program, needed), needed)
     return cut, None if len(found) == len(needed) else found
 

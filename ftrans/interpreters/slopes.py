@@ -40,7 +40,7 @@ def slopes(
     """
     asked: list[Any] = [*leaves, *program.outputs[roots : roots + inner]]
     ends: list[Any] = list(program.outputs[:roots])
-    before, _ = behind(program, frozenset(range(roots)), True)
+    before, _ = behind(program, frozenset(range(roots)))
     if leaves and not set(before).isdisjoint(run):
         return None
     moved, between = set(asked), []

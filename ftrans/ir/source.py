@@ -103,13 +103,13 @@ class Opaque(BaseException):
 
 
 class Untraced(BaseException):
-    """Leaves a method of a custom rule that asks of tensors what traced values do not know.
+    """Leaves a method of a custom rule that is to be called on tensors, and not traced.
 
     Attributes:
-        error: what it has met.
+        error: what it has met, if anything.
     """
 
-    def __init__(self, error: Exception):
+    def __init__(self, error: Exception | None):
         self.error = error
 
 

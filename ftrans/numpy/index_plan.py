@@ -287,7 +287,7 @@ def _classify(item: Any) -> Any:
             return operator.index(item)
         if isinstance(item, (str, bytes, dict, set)) or not hasattr(item, "__len__"):
             raise _bad_item(type(item).__name__)
-        item = as_array(item)
+        item = as_array(np.asarray(item) if type(item) is range else item)
         if isinstance(item, np.ndarray) and item.size == 0:
             return item.astype(_i32)  # an empty list has no dtype of its own
     type_ = type_of(item)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dis import get_instructions
 from inspect import unwrap
 from types import ModuleType
 from typing import Any
@@ -130,9 +129,6 @@ _NAMES = frozenset({
 _GRAPHS = frozenset({"requires_grad", "requires_grad_"})
 """What code asks for that goes backward itself."""
 
-_TENSORS = frozenset({"grad_fn", "is_grad_enabled", "is_leaf", "new", "print", "retain_grad"})
-_ADDS = frozenset({"add", "append", "extend", "insert", "setdefault", "update"})
-
 _asked: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
@@ -156,26 +152,9 @@ def is_cut(function: Any) -> bool:
     return goes_backward and not any("create_graph" in names for names in consts)
 
 
-def needs_tensors(function: Any) -> bool:
-    """Tells whether a function asks of tensors, as its code shows, what they alone know.
-
-    It does where it goes backward itself, shows what it is given, or may leave that outside.
-    """
-    function = unwrap(function)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return False
-    names = set(names_in(code))
-    if asked(function) is tensor_of or not _TENSORS.isdisjoint(names):
-        return True
-    done = [op for inner in codes_in(code) for op in get_instructions(inner)]
-    stores = {op.argval if op.opname == "STORE_DEREF" else op.opname for op in done}
-    if "STORE_GLOBAL" in stores or not stores.isdisjoint(code.co_freevars):
-        return True
-    known = [function.__globals__.get(name) for name in names]
-    known += [content(cell) for cell in function.__closure__ or ()]
-    writes = "STORE_SUBSCR" in stores or not _ADDS.isdisjoint(names)
-    return writes and not {list, dict, set}.isdisjoint(map(type, known))
+def needs_tensors(*functions: Any) -> bool:
+    """Tells whether functions go backward themselves, or call what does."""
+    return asked(*functions) is tensor_of
 
 
 def give_tensors(function: Any) -> None:

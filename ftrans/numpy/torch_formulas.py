@@ -52,10 +52,9 @@ def _cat() -> Function:
 
 def _at_least(function: Function) -> Function:
     def at_least(*tensors: Any) -> Any:
-        given = next(iter(tensors), ())
-        given = given if type(given) in (tuple, list) else tensors
-        found = tuple(map(function, given))
-        return found if given is not tensors or len(found) > 1 else found[0]
+        is_listed = type(next(iter(tensors), None)) in (tuple, list)
+        found: list[Any] = list(map(function, *tensors if is_listed else (tensors,)))
+        return tuple(found) if is_listed or len(found) > 1 else found[0]
 
     at_least.__doc__ = function.__doc__
     return at_least

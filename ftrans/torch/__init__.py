@@ -32,6 +32,7 @@ from ftrans.autograd.short import composite as _composite
 from ftrans.autograd.short import taken as _taken
 from ftrans.autograd.values import written_to as _written_to
 from ftrans.config import get_default_dtype, set_default_dtype
+from ftrans.custom.guards import trust as _trust
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func import vmap
 from ftrans.interop import from_jax
@@ -419,6 +420,7 @@ nn = _module(
     ),
     utils=_module("nn.utils", **{k: x for k, x in vars(_clipping).items() if "clip_" in k}),
 )
+_trust(_sys.modules[__name__], linalg, fft, special, nn, nn.functional)
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
 _again = {name: getattr(_functions, name) for name in ("checkpoint", "checkpoint_sequential")}
 utils = _module("utils", checkpoint=_module("utils.checkpoint", **_again), hooks=_hooks)
@@ -427,8 +429,7 @@ testing = _module("testing", assert_close=_functions.assert_close)
 cuda = _module(
     "cuda",
     is_available=lambda: "gpu" in [found.platform for found in _jax.local_devices()],
-    manual_seed=manual_seed,
-    manual_seed_all=manual_seed,
+    **dict.fromkeys(("manual_seed", "manual_seed_all"), manual_seed),
 )
 
 # so that `from ftrans.torch.autograd import Function` finds what is there already

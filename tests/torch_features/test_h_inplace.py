@@ -170,7 +170,7 @@ class UndeclaredByNumPy(Undeclared):
 
 
 def test_h10_no_error_means_right_gradients() -> None:
-    """Differs: it holds for writes through `.data` and undeclared ones too; there it does not."""
+    """Differs: it holds for writes through `.data` too, and undeclared ones are errors."""
     a = leaf([1.0, 2.0])
     b = a * 1
     c = b * b
@@ -180,11 +180,6 @@ def test_h10_no_error_means_right_gradients() -> None:
     same(a.grad, [2.0, 4.0])
     a = leaf([1.0, 2.0])
     b = a * 1
-    c = b * b
-    doubled = Undeclared.apply(b)
-    same(doubled, [2.0, 4.0])
-    same(b, [1.0, 2.0])
-    (c + doubled).sum().backward()
-    same(a.grad, [4.0, 6.0])
-    with pytest.raises(RuntimeError, match=r"writes into an argument(.|\n)*ctx\.mark_dirty\(x\)"):
-        UndeclaredByNumPy.apply(leaf([1.0, 2.0]) * 1)
+    for function in (Undeclared, UndeclaredByNumPy):
+        with pytest.raises(RuntimeError, match=r"writes into (.|\n)*ctx\.mark_dirty\(x\)"):
+            function.apply(leaf([1.0, 2.0]) * 1)

@@ -1,4 +1,4 @@
-"""Functions that ask of tensors what traced values do not know: they are called as PyTorch does.
+"""Functions on tensors that do more than to compute: they are called as PyTorch calls them.
 
 The numbers are those of the same programs run by PyTorch.
 """
@@ -628,3 +628,177 @@ def test_steps_compile_nothing_anew() -> None:
     for _ in range(20):
         step()
     assert ftrans.cache_info().misses == before
+
+
+# --------------------------------------------------------------------- what is done outside of it
+
+
+def test_what_is_no_computation_is_done_once_at_each_call() -> None:
+    class Counted(Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            Counted.calls += 1
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            Counted.calls += 100
+            return ct * 2 if ct.sum() > 0 else ct
+
+    for count in (101, 202, 303):
+        Counted.apply(leaf(1.0)).sum().backward()
+        assert Counted.calls == count
+
+
+class Kept:
+    """Is an object of a user's."""
+
+    last: Any = None
+    total = 0.0
+
+
+def test_what_is_left_in_objects_of_a_users() -> None:
+    kept, listed, named = Kept(), [], {}
+
+    class Left(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, keep: Any, rows: Any, names: Any) -> Any:
+            ctx.keep, ctx.rows = keep, rows
+            names["x"] = x
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            ctx.keep.last = ct
+            ctx.rows.append(ct.tolist())
+            Left.text = f"{ct.sum():.1f}"
+            return ct * 2, None, None, None
+
+    x = leaf(1.0, 2.0)
+    for number in range(3):
+        Left.apply(x, kept, listed, named).sum().backward()
+        assert kept.last.tolist() == [1.0, 1.0]
+        assert listed == [[1.0, 1.0]] * (number + 1)
+        assert named["x"] is x
+        assert Left.text == "2.0"
+
+
+def test_buffers_are_written_to() -> None:
+    buffer, held = torch.zeros(2), Kept()
+    held.last = torch.ones(2)
+
+    class Averaged(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, average: Any) -> Any:
+            average.mul_(0.5)
+            average += x.detach()
+            return x * average
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            held.last.add_(ct)
+            buffer[0] = 7.0
+            return ct, None
+
+    x, average = leaf(1.0, 2.0), torch.zeros(2)
+    found = []
+    for _ in range(3):
+        y = Averaged.apply(x, average)
+        y.sum().backward()
+        found.append(y.tolist())
+    assert found == [[1.0, 4.0], [1.5, 6.0], [1.75, 7.0]]
+    assert average.tolist() == [1.75, 3.5]
+    assert held.last.tolist() == [4.0, 4.0]
+    assert buffer.tolist() == [7.0, 0.0]
+
+
+def test_draws() -> None:
+    class Noisy(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.noise = torch.rand(2)
+            return x + ctx.noise
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return torch.floor(ct + torch.rand_like(ct)) if ct.sum() > 0 else ct
+
+    found = []
+    for _ in range(3):
+        torch.manual_seed(3)
+        x = torch.zeros(2, requires_grad=True)
+        y = Noisy.apply(x)
+        y.backward(torch.full((2,), 3.5))
+        found.append((y.tolist(), x.grad.tolist()))
+        assert set(x.grad.tolist()) <= {3.0, 4.0}
+    assert found == [found[0]] * 3
+    torch.manual_seed(3)
+    assert found[0][0] == torch.rand(2).tolist()
+
+
+def test_none_leaves_a_gradient_as_it_was() -> None:
+    frozen = rule(lambda ctx, ct: (ct * ctx.saved_tensors[1], None))
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    frozen(x, w).sum().backward()
+    assert w.grad is None
+    assert x.grad.tolist() == [3.0, 4.0]
+    with pytest.raises(GraphError, match="not have been used"):
+        torch.autograd.grad(frozen(x, w).sum(), w)
+    assert torch.autograd.grad(frozen(x, w).sum(), w, allow_unused=True) == (None,)
+
+
+def test_gradients_that_are_integers_or_flags() -> None:
+    for cast in ("long", "bool", "int"):
+        passing = rule(lambda ctx, ct, cast=cast: getattr(ct, cast)(), torch.clone)
+        x = leaf(1.0, 2.0)
+        passing(x).sum().backward()
+        assert (x.grad.dtype, x.grad.tolist()) == (torch.float32, [1.0, 1.0])
+
+
+def test_rows_chosen_by_ranges() -> None:
+    class CrossEntropy(Function):
+        @staticmethod
+        def forward(ctx: Any, logits: Any, labels: Any) -> Any:
+            p = torch.softmax(logits, 1)
+            ctx.save_for_backward(p, labels)
+            return -torch.log(p[range(len(labels)), labels]).mean()
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            p, labels = ctx.saved_tensors
+            slope = p.clone()
+            slope[range(len(labels)), labels] -= 1
+            return ct * slope / len(labels), None
+
+    labels = torch.tensor([0, 2])
+    given = [torch.tensor([[1.0, 2.0, 0.5], [0.1, 0.2, 0.3]], requires_grad=True) for _ in range(2)]
+    CrossEntropy.apply(given[0], labels).backward()
+    torch.nn.functional.cross_entropy(given[1], labels).backward()
+    assert_close(given[0].grad.numpy(), given[1].grad.numpy(), 1e-6)
+
+
+def test_what_is_computed_alone_is_traced() -> None:
+    """Else it costs twice as much; PyTorch's functions count as known."""
+
+    class Traced(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = torch.exp(torch.clamp(x, min=0.0)) + torch.nn.functional.relu(x)
+            ctx.save_for_backward(x, torch.exp(x))
+            return torch.where(x > 0, y, torch.zeros_like(x))
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            x, y = ctx.saved_tensors
+            found = ct.clone()
+            found[x < 0] = 0
+            return found * (y + torch.linalg.norm(x) * 0 + 1)
+
+    x = leaf(1.0, -2.0)
+    for _ in range(3):
+        y = Traced.apply(x)
+        y.sum().backward()
+        assert not hasattr(y._edge.segment, "rule")
+    assert_close(x.grad.numpy(), [3 * (np.exp(1.0) + 1), 0.0], 1e-6)
