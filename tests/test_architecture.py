@@ -56,8 +56,8 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5995,
-    "custom": 5732,
+    "autograd": 5997,
+    "custom": 5723,
     "external": 1167,
     "func": 7706,
     "interop": 2567,

@@ -40,6 +40,7 @@ from ftrans.numpy.promotion import is_array
 from ftrans.primitives import missing_p
 from ftrans.primitives.control.common import Mask, present
 from ftrans.pytree import Parts, is_constant, mapped
+from ftrans.runtime.profile import record_function
 
 APPLY = Function._ftrans_apply.__wrapped__
 """What `Function.apply` is inside."""
@@ -158,7 +159,8 @@ class Applied(Segment):
         rule, message = self.rule, self.message
         with Mode(False) if message else Mode(True) if create else calling():
             given = _filled(cts, rule.types) if rule.materialize else cts
-            returned = rule.gradients(self.ctx, given)
+            with record_function(rule.label):
+                returned = rule.gradients(self.ctx, given)
         found = [
             None if ct is None or to is None else self._fitted(i, ct)
             for i, (ct, to) in enumerate(zip(returned, self.targets, strict=True))

@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ftrans.custom.context import FunctionCtx, VmapInfo, attributes_of
-from ftrans.custom.function_call import Call, needs_of
+from ftrans.custom.function_call import Call
 from ftrans.custom.left import left_of
 from ftrans.custom.methods import Methods, methods_of
 from ftrans.custom.recording import staged_for_jax
 from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import listener
+from ftrans.custom.tracing import needs_of
 from ftrans.errors import RuleError
 from ftrans.external.arrays import call_writing, read_only
 from ftrans.ir import Tracer, is_tracing

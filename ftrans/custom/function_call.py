@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from typing import Any
 
 from ftrans.custom.again import ARRAYS, ONCE, Again
@@ -20,7 +19,7 @@ from ftrans.custom.opaque_forward import OpaqueForward, Recorded
 from ftrans.custom.recording import record
 from ftrans.custom.reuse import Leap
 from ftrans.custom.rule import Rule, listener, only_once
-from ftrans.custom.tracing import Author
+from ftrans.custom.tracing import Author, codes_of, may_move, needs_of
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.ir import ArrayType, Tracer, type_of
@@ -28,7 +27,6 @@ from ftrans.ir.source import Opaque
 from ftrans.ir.stack import Asks, asks, state
 from ftrans.numpy.named import give_tensors
 from ftrans.numpy.promotion import as_array, is_array, result_type
-from ftrans.numpy.protocols import may_have_gradient
 from ftrans.numpy.views import overwrite
 from ftrans.primitives import once_p, tied_p
 from ftrans.primitives.rules.missing import missing
@@ -379,7 +377,7 @@ class Call(Author):
         if message:
             cotangents = self._undifferentiated(cotangents, message)
         found = self._called(rule, cotangents)
-        if any(ct is None and _moves(x) for ct, x in zip(found, self.parts.values, strict=True)):
+        if any(ct is None and may_move(x) for ct, x in zip(found, self.parts.values, strict=True)):
             check_traced()  # where it is not to count as zero
         if self.listener is not None and not self.ctx.__state__.materialize:
             # once, whatever the patterns of cotangents are
@@ -439,18 +437,3 @@ class Call(Author):
 
 def _is_result(x: Any) -> bool:
     return is_array(x) or type(x) in (float, complex)
-
-
-def needs_of(parts: Parts) -> tuple[bool, ...]:
-    """Returns for each argument whether a gradient with respect to it may be asked for."""
-    moving = iter(map(_moves, parts.values))
-    return tuple([any(list(islice(moving, count))) for count in parts.counts()])
-
-
-def _moves(x: Any) -> bool:
-    return type(x) is Tracer and x.type.is_inexact and may_have_gradient(x)
-
-
-def codes_of(values: Sequence[Any]) -> list[int]:
-    """Returns which values are traced: to write to one is to make it another."""
-    return [x.index for x in values if type(x) is Tracer]

@@ -308,10 +308,7 @@ _WRITABLE = 1 << 9
 """The flag of types that are made by Python, whose attributes somebody may set."""
 
 _BUILTINS = (abs, all, any, divmod, isinstance, len, max, min, pow, round, sorted, sum)
-_MODULES = {
-    module.__name__: module
-    for module in (math, cmath, operator, np, np.linalg, np.fft, fnp, linalg, func)
-} | {"ftrans": None}
+_MODULES: dict[str, ModuleType | None] = {"ftrans": None}
 """The modules whose attributes are asked for."""
 
 
@@ -342,43 +339,35 @@ _REFUSED = re.compile("__.*__$|(gi|cr|ag)_|f_(globals|locals|builtins|back)$|(du
 """Names that lead to what functions and classes are made of, and of methods that write files."""
 
 _STATEFUL = re.compile(
-    "load|save|from|.*print|array2|array_(repr|str)|show|info|test|get|set|err|empty"
+    "load|save|from|.*print|array2|array_(repr|str)|show|info|test|get|set|err|empty|bernoulli|"
+    ".*(rand|dropout|seed|_grad|inference|anomaly|default|Generator|checkpoint)|.*_$|normal$|"
+    "poisson|multinomial|batch_norm|instance_norm|gumbel|rrelu|scaled_dot|as_tensor"
 )
-"""Names of functions of modules that read or write files and settings, or memory as it is."""
+"""Names of functions of modules that read or write files and settings, or memory as it is.
+
+Of modules like PyTorch's: that draw or write, or are about modes, histories and statistics.
+"""
 
 _BY_NAME = (operator.attrgetter, operator.methodcaller, operator.is_, operator.is_not)
 """What asks for attributes by a string, and whether two objects are one."""
 
 
-def _trusted() -> dict[int, Any]:
-    """Returns what has no state, by its identity: functions of these modules, not all of NumPy."""
-    found = list[Any](_BUILTINS)
-    for module in _MODULES.values():
-        for name, value in vars(module).items() if module is not None else ():
-            known = module is not np or name in vars(fnp)
-            if known and not name.startswith("_") and not _STATEFUL.match(name):
-                found.append(value)
-    return {id(x): x for x in found if callable(x) and not any(x is y for y in _BY_NAME)}
-
-
-_TRUSTED = _trusted()
-
-_OF_MODES = re.compile(
-    ".*(rand|dropout|seed|_grad|inference|anomaly|default|Generator)|bernoulli|poisson|normal$|"
-    "multinomial|batch_norm|instance_norm|gumbel|rrelu|scaled_dot|as_tensor|checkpoint|.*_$"
-)
-"""Names of functions of PyTorch's that draw, or are about modes, histories and settings."""
+_TRUSTED: dict[int, Any] = {id(x): x for x in _BUILTINS}
+"""What has no state, by its identity: functions of such modules, not all of NumPy."""
 
 
 def trust(*modules: ModuleType) -> None:
-    """Takes modules like PyTorch's for known, whose functions have no state but for such names."""
+    """Takes modules for known; their functions have no state, but for those of such names."""
     for module in modules:
         _MODULES[module.__name__] = module
         for name, value in vars(module).items():
-            stateful = name.startswith("_") or _STATEFUL.match(name) or _OF_MODES.match(name)
-            if callable(value) and not stateful:
+            known = (module is not np or name in vars(fnp)) and not _STATEFUL.match(name)
+            known = known and not (name.startswith("_") or any(value is x for x in _BY_NAME))
+            if known and callable(value):
                 _TRUSTED[id(value)] = value
 
+
+trust(math, cmath, operator, np, np.linalg, np.fft, fnp, linalg, func)
 
 _OUTSIDE = re.compile("GLOBAL|(?<!KW_)NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""

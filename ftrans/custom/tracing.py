@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 from ftrans.custom.guards import Guards
 from ftrans.custom.reuse import Memory
 from ftrans.func.staging import rule_frame
-from ftrans.ir import Abstract, ArrayType, Program, make_tracer, type_of
+from ftrans.ir import Abstract, ArrayType, Program, Tracer, make_tracer, type_of
 from ftrans.ir.program import Equation
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import Asks, state
 from ftrans.numpy.promotion import as_array
+from ftrans.numpy.protocols import may_have_gradient
 from ftrans.primitives import missing_p
 from ftrans.primitives.axes import zeros
 from ftrans.primitives.conversion import conjugate
 from ftrans.primitives.rules.missing import Deferred
+from ftrans.pytree import Parts
 
 
 class Author:
@@ -310,3 +312,19 @@ def position(value: Any, values: list[Any]) -> int:
             return number
     values.append(value)
     return len(values) - 1
+
+
+def may_move(x: Any) -> bool:
+    """Tells whether a gradient with respect to a value may be asked for."""
+    return type(x) is Tracer and x.type.is_inexact and may_have_gradient(x)
+
+
+def needs_of(parts: Parts) -> tuple[bool, ...]:
+    """Returns the same for each argument."""
+    moving = iter(map(may_move, parts.values))
+    return tuple([any(list(islice(moving, count))) for count in parts.counts()])
+
+
+def codes_of(values: Sequence[Any]) -> list[int]:
+    """Returns which values are traced: to write to one is to make it another."""
+    return [x.index for x in values if type(x) is Tracer]
