@@ -217,8 +217,8 @@ class Operation(Node):
 
     @boundary
     def __getattr__(self, name: str) -> Any:
-        if name in getattr(self._segment.ctx, "__dict__", ()):  # it is the context, as well
-            return self._segment.ctx.__dict__[name]
+        if name[0] != "_" and hasattr(self._segment.ctx, name):  # which it is, in PyTorch
+            return getattr(self._segment.ctx, name)
         text = f"{self.name()} has no attribute {name!r}."
         if name.startswith(("_saved_", "_raw_saved_")):
             key, known = name.removeprefix("_saved_"), settings(self._part)

@@ -212,6 +212,7 @@ class Call(Author):
         items = output if self.is_tuple else (output,)
         self.output = Parts(items, _is_result)
         if any(type(x) in (float, complex) for x in self.output.values):
+            check_traced()  # where they are what they are
             # numbers that forward has computed are results as well
             dtypes = [x for x in inputs if type_of(x).is_inexact]
             self.output.values = [

@@ -441,6 +441,7 @@ def test_the_graph_shows_it() -> None:
     node = y.grad_fn
     assert node.name() == "NamedBackward"
     assert node.text == "of mine"
+    assert node.needs_input_grad == (True,)
     assert node.saved_tensors[0].tolist() == [2.0]
     assert node.next_functions[0][0].name() == "MulBackward0"
     calls: list[Any] = []
@@ -474,6 +475,24 @@ def test_batched_gradients_and_those_of_some_leaves() -> None:
     z.sum().backward(inputs=[x])
     assert y.grad is None
     assert_close(x.grad.numpy(), [81.0, 324.0])
+
+
+def test_results_that_are_no_tensors_are_what_they_are() -> None:
+    class Mixed(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2, x.max().item(), 3, None, "text"
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any, *others: Any) -> Any:
+            assert others == (None,) * 4
+            return ct * 2
+
+    x = leaf(1.0, 2.0)
+    y, *others = Mixed.apply(x)
+    assert others == [2.0, 3, None, "text"]
+    y.sum().backward()
+    assert x.grad.tolist() == [2.0, 2.0]
 
 
 def test_pytrees_and_keywords() -> None:
