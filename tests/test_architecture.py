@@ -63,13 +63,13 @@ CEILINGS = {
     "interop": 2567,
     "interpreters": 4088,
     "ir": 2809,
-    "nn": 3261,
-    "numpy": 10784,
+    "nn": 3291,
+    "numpy": 11077,
     "primitives": 10235,
-    "random": 1242,
+    "random": 1505,
     "runtime": 5155,
     "scipy": 820,
-    "torch": 897,
+    "torch": 740,
     "verify": 3233,
 }
 """How many lines a package may have."""
@@ -212,8 +212,10 @@ OF_ALL_NAMES = {
     "numpy/advice.py",
     "numpy/methods.py",
     "numpy/protocols.py",
+    "numpy/torch_counts.py",
     "numpy/torch_formulas.py",
     "numpy/torch_functions.py",
+    "numpy/torch_kinds.py",
     "numpy/torch_methods.py",
     "numpy/torch_places.py",
 }

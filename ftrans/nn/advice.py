@@ -1,4 +1,4 @@
-"""What to write in the place of functions of `torch.nn.functional` that are not there."""
+"""What to write in the place of functions of `torch`, and its `nn`, that are not there."""
 
 from __future__ import annotations
 
@@ -54,6 +54,36 @@ _OF_INIT = {
     "sparse": "Write ftrans.numpy.where(rng.random(shape) < sparsity, 0.0, "
     "ftrans.nn.init.normal(shape, std=0.01, rng=rng)).",
 }
+
+PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
+OF_TORCH = {
+    "Module": f"Write functions: {PARAMETERS}",
+    "masked": "Choose before the operation: torch.where(mask, x, 1)",
+    "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
+    "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
+    "jit": "Write ftrans.jit(f)",
+    "save": "Write pickle.dump(x, file)",
+    "load": "Write pickle.load(file)",
+    "set_printoptions": "Write numpy.set_printoptions(...)",
+    "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
+    "seed": "Write torch.manual_seed(n)",
+    "embedding": "Write torch.nn.functional.embedding(indices, weight), the table last",
+    "triangular_solve": "Write torch.linalg.solve_triangular(A, b, upper=True)",
+    "lstsq": "Write torch.linalg.lstsq(A, B).solution",
+    "adaptive_max_pool1d": "Write F.adaptive_max_pool1d(..., return_indices=True)",
+    "backends": "There is nothing to set: leave the line out",
+    "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
+    "profiler": "It is torch.autograd.profiler",
+}
+"""What to write in the place of names of `torch` that are not there."""
+
+OF_KINDS_OF_TORCH = {
+    "sparse": "Tensors are dense",
+    "Tensor": "Write torch.tensor(data, dtype=torch.float32), or torch.zeros(shape, dtype=...)",
+    "_ex": "Without it, what has no such factors or solutions raises torch.linalg.LinAlgError",
+    "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
+}
+"""The same, of all names that have these in them."""
 
 _OF_JAX = {
     "dot_product_attention": "scaled_dot_product_attention", "hard_sigmoid": "hardsigmoid",

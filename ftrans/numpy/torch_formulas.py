@@ -52,25 +52,6 @@ def _and_mean(spread: Function) -> Function:
     return both
 
 
-def unique(
-    input: Any,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-) -> Any:
-    """Returns the different elements in order, whose values are to be known."""
-    found = fnp.unique(input, False, return_inverse, return_counts, dim, equal_nan=False)
-    return (found[0], *map(int64, found[1:])) if type(found) is tuple else found
-
-
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Counts elements between two bounds, or between the least and the largest of them."""
-    bounds = (min, max) if min < max else None
-    counts, _ = fnp.histogram(fnp.stop_gradient(input), bins, bounds)
-    return fnp.astype(counts, input.dtype)
-
-
 def searchsorted(
     sorted_sequence: Any,
     input: Any,
@@ -159,16 +140,6 @@ def can_cast(from_: Any, to: Any) -> bool:
     return min(one, 2) <= two if one != 4 else two == 4  # bfloat16 is "V"
 
 
-def is_signed(input: Any) -> bool:
-    """Tells whether a tensor is of a dtype that has negative numbers."""
-    return bool(np.dtype(input.dtype).kind not in "bu")
-
-
-def is_nonzero(input: Any) -> bool:
-    """Tells whether the only element of a tensor is not 0."""
-    return bool(input)
-
-
 FORMULAS: dict[str, Function] = {
     "complex": lambda real, imag: complex_p(*fnp.broadcast_arrays(real, imag)),
     "polar": lambda abs, angle: complex_p(abs * fnp.cos(angle), abs * fnp.sin(angle)),
@@ -178,8 +149,6 @@ FORMULAS: dict[str, Function] = {
     "cumulative_trapezoid": cumulative_trapezoid,
     "std_mean": _and_mean(Functions.std),
     "var_mean": _and_mean(Functions.var),
-    "unique": unique,
-    "histc": histc,
     "searchsorted": searchsorted,
     "bucketize": bucketize,
     "cdist": cdist,

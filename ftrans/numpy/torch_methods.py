@@ -25,9 +25,10 @@ from ftrans.numpy.composite import arguments_of
 from ftrans.numpy.inplace import writing
 from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
-from ftrans.numpy.of_type import OfType
+from ftrans.numpy.of_type import ByMethods, OfType
 from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, along, int64
+from ftrans.numpy.torch_kinds import made_of
 from ftrans.numpy.views import view_of
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
@@ -346,8 +347,6 @@ def _of_values(function: Function) -> Function:
 class _Members:
     """Has methods of tensors that are no functions in the tables of those."""
 
-    is_floating_point, is_complex, size = OfType.is_floating_point, OfType.is_complex, OfType.size
-
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         return tuple([get(self) for get in indices_of(self, dim)])
 
@@ -377,8 +376,8 @@ class _Members:
     def new_tensor(self: Any, data: Any, dtype: Any = None, **options: Any) -> Any:
         return fnp.array(data, dtype or self.dtype)
 
-    def is_contiguous(self: Any) -> bool:
-        return True
+    def new(self: Any, *given: Any, **options: Any) -> Any:
+        return made_of("new", given, self.dtype)
 
     def to(self: Any, *target: Any, dtype: Any = None, **options: Any) -> Any:
         for given in target:
@@ -426,7 +425,12 @@ def install() -> None:
         for name, member in members.items():
             if callable(member) and not name.startswith("__"):
                 found[name] = _of_values(unwrap(member))
-    found |= {k: v for k, v in vars(_Members).items() if isinstance(v, FunctionType)}
+    for members in (OfType, ByMethods, _Members):
+        for name, member in vars(members).items():
+            if isinstance(member, FunctionType) and name not in ("__pos__", "type"):
+                found[name] = member
+            elif isinstance(member, property) and not hasattr(Tracer, name):
+                setattr(Tracer, name, member)
     for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):
         if not hasattr(Tracer, name):
             found.setdefault(name, _of_values(function_of(name, target)))

@@ -38,20 +38,21 @@ from ftrans.interop import from_jax
 from ftrans.ir import Tracer as _Tracer
 from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
+from ftrans.nn import advice as _advice
 from ftrans.nn import clipping as _clipping
-from ftrans.nn.advice import instead as _advice
 from ftrans.numpy import finfo, iinfo, promote_types
 from ftrans.numpy import torch_methods as _torch_methods
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
 from ftrans.numpy.torch_formulas import FORMULAS as _OF_VALUES
-from ftrans.numpy.torch_formulas import can_cast, is_nonzero, is_signed
+from ftrans.numpy.torch_formulas import can_cast
 from ftrans.numpy.torch_functions import cross as _cross
 from ftrans.pytree import mapped as _mapped
+from ftrans.random import torch_draws as _draws
+from ftrans.random.torch_draws import Generator, default_generator, manual_seed
 from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
 from ftrans.torch import functions as _functions
-from ftrans.torch.functions import Generator, default_generator, manual_seed
 from ftrans.traceback import boundary as _boundary
 from ftrans.traceback import shorten as _shorten
 
@@ -69,17 +70,16 @@ _OF_AUTOGRAD = """
 _METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
     concat cat:concat concatenate:concat stack hstack vstack dstack column_stack
-    isin real imag is_complex:iscomplexobj bitwise_left_shift bitwise_right_shift
-    atleast_1d atleast_2d atleast_3d result_type hsplit vsplit dsplit
-    row_stack:vstack ger:outer frexp
+    isin real imag is_complex:iscomplexobj
+    atleast_1d atleast_2d atleast_3d result_type row_stack:vstack
 """
 
 # of functions.py; those that create
-_DIFFERING = "where meshgrid broadcast_tensors einsum bernoulli poisson multinomial"
-_CREATING = """
-    tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
-    randint_like from_dlpack
-"""
+_DIFFERING = "where meshgrid broadcast_tensors einsum"
+_CREATING = "tensor zeros ones empty full eye arange linspace logspace from_dlpack"
+# of torch_draws.py
+_DRAWING = "bernoulli poisson multinomial"
+_CREATING_DRAWN = "rand randn randint randperm normal randint_like"
 _LIKE = "zeros ones empty full rand randn"
 _KNOWN = "allclose equal is_complex is_floating_point"
 
@@ -89,7 +89,8 @@ _BY_METHOD = """
     max min moveaxis movedim narrow norm numel permute positive ravel reshape select sort
     div split split_with_sizes tensor_split squeeze std topk swapaxes swapdims t transpose unbind
     unflatten unsqueeze var
-    is_floating_point is_inference view_as_real view_as_complex
+    is_floating_point is_inference view_as_real view_as_complex hsplit vsplit dsplit
+    is_conj is_neg is_nonzero is_same_size is_signed get_device narrow_copy resolve_conj resolve_neg
 """
 _DTYPES = """
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
@@ -122,36 +123,6 @@ _NETWORKS_TOO = """
     celu selu prelu hardshrink threshold bilinear pixel_shuffle pixel_unshuffle channel_shuffle
 """
 
-_PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
-_INSTEAD = {
-    "Module": f"Write functions: {_PARAMETERS}",
-    "masked": "Choose before the operation: torch.where(mask, x, 1)",
-    "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
-    "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
-    "jit": "Write ftrans.jit(f)",
-    "save": "Write pickle.dump(x, file)",
-    "load": "Write pickle.load(file)",
-    "set_printoptions": "Write numpy.set_printoptions(...)",
-    "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
-    "seed": "Write torch.manual_seed(n)",
-    "embedding": "Write torch.nn.functional.embedding(indices, weight), the table last",
-    "triangular_solve": "Write torch.linalg.solve_triangular(A, b, upper=True)",
-    "lstsq": "Write torch.linalg.lstsq(A, B).solution",
-    "adaptive_max_pool1d": "Write F.adaptive_max_pool1d(..., return_indices=True)",
-    "backends": "There is nothing to set: leave the line out",
-    "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
-    "profiler": "It is torch.autograd.profiler",
-}
-"""What to write in the place of what is not there."""
-
-_INSTEAD_OF_KINDS = {
-    "sparse": "Tensors are dense",
-    "Tensor": "Write torch.tensor(data, dtype=torch.float32), or torch.zeros(shape, dtype=...)",
-    "_ex": "Without it, what has no such factors or solutions raises torch.linalg.LinAlgError",
-    "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
-}
-"""The same, of all names that have these in them."""
-
 
 def _missing(home: str) -> _Callable[[str], Any]:
     """Makes the `__getattr__` of a namespace."""
@@ -162,14 +133,14 @@ def _missing(home: str) -> _Callable[[str], Any]:
             raise AttributeError(f"module {home!r} has no attribute {name!r}")
         found = vars(_sys.modules[home])
         near = _difflib.get_close_matches(name, [n for n in found if n[0] != "_"], 3, 0.75)
-        kinds = (hint for kind, hint in _INSTEAD_OF_KINDS.items() if kind in name)
-        hint = _INSTEAD.get(name) or next(kinds, None)
+        kinds = (hint for kind, hint in _advice.OF_KINDS_OF_TORCH.items() if kind in name)
+        hint = _advice.OF_TORCH.get(name) or next(kinds, None)
         if hint is None and name in vars(_sys.modules[f"{__name__}.nn.functional"]):
             hint = f"Write torch.nn.functional.{name}(...)"
-        if hint is None and home.endswith(".functional") and (advice := _advice(name)):
+        if hint is None and home.endswith(".functional") and (advice := _advice.instead(name)):
             hint = advice.removesuffix(".")
         if hint is None and home.endswith(".nn"):
-            hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
+            hint = f"There are no modules: {_advice.PARAMETERS} of torch.nn.functional"
         if hint is None and _isfunction(getattr(_fnp, name, None)):
             hint = f"Write ftrans.numpy.{name}(...), whose arguments are named as NumPy's"
         if hint is None and near:
@@ -240,7 +211,11 @@ def _of_method(name: str) -> _Function:
         input, *rest = _by_place(args, kwargs)
         if type(input) is _Tracer:
             of_value = _torch_methods.MEANT.get(name)
-            return of_value(input, *rest, **kwargs) if of_value else getattr(input, name)(*rest)
+            return (
+                of_value(input, *rest, **kwargs)
+                if of_value
+                else getattr(input, name)(*rest, **kwargs)
+            )
         if type(input) is Tensor or _state.stack:
             return method(input if is_tensor(input) else _fnp.asarray(input), *rest, **kwargs)
         found = method(as_tensor(input), *rest, **kwargs)
@@ -366,7 +341,9 @@ _found |= {name: _known(_found[name]) for name in _KNOWN.split()}
 _found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
 _formulas = {**_OF_VALUES, **_of_scipy.FORMULAS}
 _found |= {name: _formula(name, function) for name, function in _formulas.items()}
+_found |= {name: _lifted(getattr(_draws, name)) for name in _DRAWING.split()}
 _found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
+_found |= {name: _creating(getattr(_draws, name)) for name in _CREATING_DRAWN.split()}
 _found |= {name: _creating(make) for name, make in _functions.CREATING.items()}
 _found["broadcast_shapes"] = _np.broadcast_shapes
 _found |= {name: _lifted(getattr(_nn, name)) for name in _NETWORKS_TOO.split()}
@@ -444,6 +421,6 @@ _module(
 for _name in ("anomaly_mode", "grad_mode"):
     _sys.modules[f"{__name__}.autograd.{_name}"] = getattr(autograd, _name)
 __getattr__ = _missing(__name__)
-for _name, _draw in _functions.DRAWING.items():
-    setattr(Tensor, _name, _boundary(_draw))
-_torch_methods.give(_functions.DRAWING)
+for _draw in _draws.WRITING:
+    setattr(Tensor, _draw.__name__, _boundary(_draw))
+_torch_methods.give({draw.__name__: draw for draw in _draws.WRITING})
