@@ -75,8 +75,8 @@ def unique_consecutive(
     """Returns the elements, or the parts along a dimension, that differ from the one before."""
     line = fnp.reshape(self, (-1,)) if dim is None else fnp.moveaxis(self, dim, 0)
     count = line.shape[0]
-    differs = fnp.reshape(fnp.stop_gradient(line[1:] != line[:-1]), (max(count - 1, 0), -1))
-    begins = fnp.concatenate([np.ones(min(count, 1), bool), fnp.any(differs, axis=1)])
+    differs = fnp.any(line[1:] != line[:-1], axis=tuple(range(1, line.ndim)))
+    begins = fnp.concatenate([np.ones(min(count, 1), bool), differs])
     starts = fnp.nonzero(begins)[0]
     values = fnp.take(line, starts, axis=0)
     found = [values if dim is None else fnp.moveaxis(values, 0, dim)]

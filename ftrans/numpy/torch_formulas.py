@@ -11,7 +11,9 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError
 from ftrans.ir import type_of
+from ftrans.numpy.torch_functions import Factors, adjoint
 from ftrans.numpy.torch_methods import Functions, int64
+from ftrans.numpy.torch_spectra import istft, stft
 from ftrans.primitives import complex_p
 
 Function = Callable[..., Any]
@@ -134,6 +136,37 @@ def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = np.int64) -> 
     return np.stack(np.triu_indices(row, offset, col)).astype(dtype)
 
 
+def nuclear_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Any:
+    """Returns the sums of the singular values of matrices."""
+    if isinstance(dim, bool):
+        dim, keepdim = (-2, -1), dim
+    found = fnp.matrix_norm(fnp.moveaxis(input, dim, (-2, -1)), ord="nuc", keepdims=keepdim)
+    return fnp.moveaxis(found, (-2, -1), dim) if keepdim else found
+
+
+def frobenius_norm(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """Returns the roots of sums of squares, of all elements or along dimensions."""
+    return Functions.norm(input, 2, dim if dim or dim == 0 else None, keepdim)
+
+
+def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+    """Returns U, S and V of the q largest singular values of `A - M`: from all of them."""
+    A = A if M is None else A - M
+    u, s, vh = fnp.linalg.svd(A, full_matrices=False)
+    return Factors(u[..., :q], s[..., :q], adjoint(vh[..., :q, :]))
+
+
+def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    """Returns `svd_lowrank` of rows, less their mean: V has the principal directions as columns."""
+    q = min(6, *A.shape[-2:]) if q is None else q
+    if not 0 <= q <= min(A.shape[-2:]):
+        raise ArgumentError(
+            f"pca_lowrank: there are no more directions than rows, and than columns.\n"
+            f"  q: {q}\n  A: {type_of(A)}"
+        )
+    return svd_lowrank(A - fnp.mean(A, axis=-2, keepdims=True) if center else A, q, niter)
+
+
 def can_cast(from_: Any, to: Any) -> bool:
     """Tells whether a dtype is of a kind that another one can hold: bool, integer, float."""
     one, two = ("bifVc".index(np.dtype(d).kind.replace("u", "i")) for d in (from_, to))
@@ -158,6 +191,12 @@ FORMULAS: dict[str, Function] = {
     "fill": fill,
     "chain_matmul": lambda *matrices: fnp.linalg.multi_dot(matrices),
     "rsub": lambda input, other, *, alpha=1: other - alpha * input,
+    "nuclear_norm": nuclear_norm,
+    "frobenius_norm": frobenius_norm,
+    "svd_lowrank": svd_lowrank,
+    "pca_lowrank": pca_lowrank,
+    "stft": stft,
+    "istft": istft,
     "unravel_index": lambda indices, shape: tuple(map(int64, fnp.unravel_index(indices, shape))),
 }
 """All of them, by name."""

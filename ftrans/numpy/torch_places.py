@@ -177,6 +177,7 @@ def index_reduce(
     """Reduces parts to those that an index of rank one chooses, see `scatter_reduce`; not "sum"."""
     axis = canonical_axis("index_reduce", dim, self.ndim)
     _at_rows("index_reduce", self, dim, index, source)  # which raises where shapes do not fit
+    require(index, Bounds("index_reduce", type_of(self), axis, 0))
     ways = {name: way for name, way in _REDUCES.items() if name != "sum"}
     places = fnp.reshape(index, (-1, *(1,) * (self.ndim - axis - 1)))
     places = fnp.broadcast_to(places, np.shape(source))

@@ -210,13 +210,13 @@ def random_(
 def exponential_(self: Any, lambd: float = 1.0, *, generator: Generator | None = None) -> Any:
     """Writes random numbers of the exponential distribution, whose mean is 1 / lambd."""
     _check("exponential_", self, lambd > 0, f"lambd is a positive number, not {lambd}")
-    return self.copy_(-fnp.log1p(-rand(self.shape, self.dtype, generator)) / lambd)
+    return self.copy_(-fnp.log1p(-rand(self.shape, dtype=self.dtype, generator=generator)) / lambd)
 
 
 def geometric_(self: Any, p: float, *, generator: Generator | None = None) -> Any:
     """Writes after how many trials one succeeds, from 1 on, each with a probability."""
     _check("geometric_", self, 0 < p < 1, f"p lies between 0 and 1, and is not {p}", True)
-    trials = fnp.log1p(-rand(self.shape, np.float64, generator)) / math.log1p(-p)
+    trials = fnp.log1p(-rand(self.shape, dtype=np.float64, generator=generator)) / math.log1p(-p)
     return self.copy_(fnp.maximum(fnp.ceil(trials), 1.0))
 
 
@@ -225,7 +225,7 @@ def cauchy_(
 ) -> Any:
     """Writes random numbers of the Cauchy distribution, half of them within median ± sigma."""
     _check("cauchy_", self, sigma > 0, f"sigma is a positive number, not {sigma}")
-    turns = rand(self.shape, self.dtype, generator) - 0.5
+    turns = rand(self.shape, dtype=self.dtype, generator=generator) - 0.5
     return self.copy_(median + sigma * fnp.tan(math.pi * turns))
 
 
@@ -234,7 +234,9 @@ def log_normal_(
 ) -> Any:
     """Writes random numbers whose logarithms are normal."""
     _check("log_normal_", self, std > 0, f"std is a positive number, not {std}")
-    return self.copy_(fnp.exp(mean + std * randn(self.shape, self.dtype, generator)))
+    return self.copy_(
+        fnp.exp(mean + std * randn(self.shape, dtype=self.dtype, generator=generator))
+    )
 
 
 def normal_(

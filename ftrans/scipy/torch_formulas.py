@@ -16,6 +16,7 @@ from ftrans.scipy import linalg, special
 
 _Factors = namedtuple("Factors", ["LU", "pivots"])
 _PLU = namedtuple("PLU", ["P", "L", "U"])
+_Solved = namedtuple("Solved", ["solution", "cloned_coefficient"])
 _Solution = namedtuple("Solution", ["solution", "residuals", "rank", "singular_values"])
 
 
@@ -71,6 +72,15 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     return linalg.lu_solve((LU, pivots - 1), B, 2 if adjoint else 0)
 
 
+def triangular_solve(
+    b: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    """Solves `A @ X = b`, or `A.mT @ X = b`, of which one triangle is read; returns X and A."""
+    matrix = fnp.matrix_transpose(A) if transpose else A
+    options = {"upper": upper != transpose, "unitriangular": unitriangular}
+    return _Solved(solve_triangular(matrix, b, **options), A)
+
+
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Returns solutions of the least norm, ranks, and where a driver says so what is left over."""
     if B.shape == A.shape[:-1]:  # vectors
@@ -108,6 +118,7 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "block_diag": lambda *tensors: linalg.block_diag(*tensors),
     "cholesky_solve": cholesky_solve,
     "cholesky_inverse": cholesky_inverse,
+    "triangular_solve": triangular_solve,
     "lu_solve": lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b),
 }
 """Those of `torch`, by name."""
