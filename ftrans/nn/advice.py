@@ -52,22 +52,16 @@ OF_TORCH = {
     "jit": "Write ftrans.jit(f)",
     "save": "Write pickle.dump(x, file)",
     "load": "Write pickle.load(file)",
-    "set_printoptions": "Write numpy.set_printoptions(...)",
     "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
-    "seed": "Write torch.manual_seed(n)",
-    "embedding": "Write torch.nn.functional.embedding(indices, weight), the table last",
-    "triangular_solve": "Write torch.linalg.solve_triangular(A, b, upper=True)",
     "lstsq": "Write torch.linalg.lstsq(A, B).solution",
     "adaptive_max_pool1d": "Write F.adaptive_max_pool1d(..., return_indices=True)",
     "backends": "There is nothing to set: leave the line out",
-    "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
     "profiler": "It is torch.autograd.profiler",
 }
 """What to write in the place of names of `torch` that are not there."""
 
 OF_KINDS_OF_TORCH = {
     "sparse": "Tensors are dense",
-    "Tensor": "Write torch.tensor(data, dtype=torch.float32), or torch.zeros(shape, dtype=...)",
     "_ex": "Without it, what has no such factors or solutions raises torch.linalg.LinAlgError",
     "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
 }

@@ -47,9 +47,9 @@ def typename(obj: Any) -> str:
     """Returns the name of the kind of a tensor, or that of the type of any other object."""
     if type(obj) is Tracer or callable(getattr(obj, "type", None)):
         return kind_of(obj)
-    module = getattr(obj, "__module__", None)
+    module = getattr(obj, "__module__", None) or type(obj).__module__
     name = getattr(obj, "__qualname__", None) or type(obj).__name__
-    return name if module in (None, "builtins") else f"{module}.{name}"
+    return name if module == "builtins" else f"{module}.{name}"
 
 
 def made_of(name: str, given: tuple[Any, ...], dtype: Any) -> Any:
@@ -81,7 +81,9 @@ def made_of(name: str, given: tuple[Any, ...], dtype: Any) -> Any:
     return fnp.astype(fnp.array(list(data) if type(data) is range else data), dtype)
 
 
-def _creating(name: str, dtype: str | None) -> Callable[..., Any]:
+def creating(name: str, dtype: str | None = None) -> Callable[..., Any]:
+    """Makes an old constructor of this name, whose result has a dtype, or the default one."""
+
     def made(*given: Any) -> Any:
         """Returns zeros of these sizes, or data, in the dtype that its name says."""
         return made_of(name, given, dtype or config.default_dtype)
@@ -90,5 +92,5 @@ def _creating(name: str, dtype: str | None) -> Callable[..., Any]:
     return made
 
 
-CREATING = {f"{kind}Tensor": _creating(f"{kind}Tensor", _KINDS.get(kind)) for kind in ("", *_KINDS)}
+CREATING = {f"{kind}Tensor": creating(f"{kind}Tensor", dtype) for kind, dtype in _KINDS.items()}
 """Old constructors, by name."""

@@ -28,17 +28,17 @@ _LEAST = 1e-11
 class _Overlap(NamedTuple):
     """Adds stretches up where they lie; raises where the squares of a window add up to nothing."""
 
-    count: int
+    many: int
     hop: int
     start: int
     end: int
     size: int
 
     def added(self, parts: Any) -> Any:
-        """Returns sums of f32[n, count, size], or f32[n, 1, size], from the start to the end."""
+        """Returns sums of f32[n, many, size], or f32[n, 1, size], from the start to the end."""
         n, _, size = parts.shape
-        places = np.arange(self.count)[:, None] * self.hop + np.arange(size)
-        zeros = fnp.zeros((n, max(self.end, (self.count - 1) * self.hop + size)), parts.dtype)
+        places = np.arange(self.many)[:, None] * self.hop + np.arange(size)
+        zeros = fnp.zeros((n, max(self.end, (self.many - 1) * self.hop + size)), parts.dtype)
         parts = fnp.broadcast_to(parts, (n, *places.shape))
         return fnp.at(zeros)[:, places].add(parts)[:, self.start : self.end]
 

@@ -10,6 +10,7 @@ import numpy as np
 
 import ftrans.numpy as fnp
 from ftrans.errors import UnsupportedError
+from ftrans.numpy.methods import entries
 from ftrans.numpy.torch_functions import adjoint as turned
 from ftrans.numpy.torch_functions import int64
 from ftrans.scipy import linalg, special
@@ -122,3 +123,26 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "lu_solve": lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b),
 }
 """Those of `torch`, by name."""
+
+# names of `torch.special`, of which `ftrans.scipy.special` has some; of `torch.linalg` and `fft`
+NAMES = """
+    erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma psi:digamma gammaln:lgamma logit
+    xlogy sinc exp2 round softmax log_softmax
+"""
+_OF_SCIPY = """
+    entr erfcx gammainc gammaincc i0 i0e i1 i1e log_ndtr ndtr ndtri xlog1py zeta
+    modified_bessel_i0:i0 modified_bessel_i1:i1
+"""
+MATRICES = """
+    cholesky cond det eig eigh eigvals eigvalsh inv matrix_rank pinv qr slogdet solve svd svdvals
+    tensorinv tensorsolve
+"""
+FOURIER = """
+    fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift
+    hfft ihfft
+"""
+
+
+def named() -> dict[str, Callable[..., Any]]:
+    """Returns those that `ftrans.scipy.special` has, by PyTorch's names."""
+    return {name: getattr(special, target) for name, target in entries(_OF_SCIPY)}

@@ -18,6 +18,7 @@ from ftrans.autograd.tape import recorded
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
+from ftrans.numpy import torch_kinds
 from ftrans.numpy.torch_formulas import tril_indices, triu_indices
 from ftrans.numpy.torch_methods import Functions
 from ftrans.random.torch_draws import float_of, sized
@@ -86,6 +87,18 @@ def scalar_tensor(s: Any, dtype: Any = None) -> Any:
     return fnp.asarray(s, float_of(dtype))
 
 
+def _up_to(start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Any:
+    """Returns start, start + step, ... up to and with the end, floats unless a dtype says so."""
+    if not step or (end - start) / step < 0:
+        raise ArgumentError(
+            f"range: steps lead to the end.\n  start: {start}, end: {end}, step: {step}\n"
+            f"  Write torch.arange(start, end, step), which may be empty."
+        )
+    kind = np.dtype(float_of(dtype))
+    count = int((end - start) / step) + 1
+    return fnp.astype(np.arange(count) * step + start, kind)
+
+
 def _window(of: Callable[..., Any]) -> Callable[..., Any]:
     def window(
         window_length: int, periodic: bool = True, *settings: Any, dtype: Any = None, **named: Any
@@ -102,6 +115,8 @@ _cos = lambda t: np.cos(2 * np.pi * t)  # noqa: E731
 _bow = lambda t: np.sqrt(1 - (2 * t - 1) ** 2)  # noqa: E731
 
 CREATING: dict[str, Callable[..., Any]] = {
+    **torch_kinds.CREATING,
+    "range": _up_to,
     "scalar_tensor": scalar_tensor,
     "tril_indices": tril_indices,
     "triu_indices": triu_indices,
