@@ -28,7 +28,8 @@ from ftrans.ir.stack import state
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, named
 from ftrans.numpy.numbers import whole
-from ftrans.numpy.of_type import ByMethods, OfType
+from ftrans.numpy.of_type import OfType
+from ftrans.numpy.torch_derived import Derived
 from ftrans.numpy.torch_functions import ELEMENTWISE, OTHERS
 from ftrans.numpy.torch_methods import (
     Functions,
@@ -287,7 +288,7 @@ def install() -> None:
         setattr(Tensor, name, boundary(cast(name, dtype)))
     makers = {Functions: method_of, Views: _viewing}
     others = ValueMembers, GraphMembers, ViewMembers, _Members
-    for members in (OfType, ByMethods, Functions, Views, *others):
+    for members in (OfType, Derived, Functions, Views, *others):
         make = makers.get(members, lambda name, member: boundary(member))
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):

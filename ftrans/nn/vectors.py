@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ftrans import numpy as fnp
-from ftrans.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, shown, wide
 from ftrans.numpy.index_plan import Counted, of_known, require
@@ -135,11 +135,7 @@ def embedding_bag(
     input: Any,
     weight: Any,
     offsets: Any = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
     mode: str = "mean",
-    sparse: bool = False,
     per_sample_weights: Any = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
@@ -150,11 +146,7 @@ def embedding_bag(
         input: the numbers of rows, i64[b, n]; or those of all bags one after the other, i64[n].
         weight: the table, f32[k, m].
         offsets: where each bag begins, i64[b], if they stand one after the other.
-        max_norm: not supported, and neither are the two that follow.
-        norm_type: see there.
-        scale_grad_by_freq: see there.
         mode: "sum", "mean" or "max"; each is 0 of nothing.
-        sparse: without effect.
         per_sample_weights: what rows are multiplied by, for "sum", in the shape of input.
         include_last_offset: whether the last offset is the number of all, and begins no bag.
         padding_idx: a row that does not count.
@@ -163,11 +155,6 @@ def embedding_bag(
         raise ArgumentError(
             f"embedding_bag: mode is 'sum', 'mean' or 'max', and 'sum' where rows have weights.\n"
             f"  mode: {mode!r}"
-        )
-    if max_norm is not None or scale_grad_by_freq:
-        raise UnsupportedError(
-            "embedding_bag: tables are not written to, and gradients are those of the formula.\n"
-            "  Leave max_norm and scale_grad_by_freq out."
         )
     at = as_array(input)
     shape = type_of(at).shape

@@ -25,7 +25,7 @@ from ftrans.numpy.composite import arguments_of
 from ftrans.numpy.inplace import writing
 from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
-from ftrans.numpy.of_type import ByMethods, OfType
+from ftrans.numpy.of_type import OfType
 from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, along, int64
 from ftrans.numpy.torch_kinds import made_of
@@ -425,9 +425,9 @@ def install() -> None:
         for name, member in members.items():
             if callable(member) and not name.startswith("__"):
                 found[name] = _of_values(unwrap(member))
-    for members in (OfType, ByMethods, _Members):
+    for members in (OfType, _Members):
         for name, member in vars(members).items():
-            if isinstance(member, FunctionType) and name not in ("__pos__", "type"):
+            if isinstance(member, FunctionType):
                 found[name] = member
             elif isinstance(member, property) and not hasattr(Tracer, name):
                 setattr(Tracer, name, member)
@@ -442,6 +442,7 @@ def install() -> None:
 
 def give(methods: dict[str, Function]) -> None:
     """Gives traced values methods that they have where they stand for tensors."""
+    MEANT.update(methods)
     for name, method in methods.items():
         setattr(Tracer, name, _Meant(name, vars(Tracer).get(name), boundary(method)))
 

@@ -12,7 +12,7 @@ import ftrans.torch as torch
 import ftrans.torch.nn.functional as F
 from ftrans import func, jit, nn
 from ftrans.autograd import gradcheck
-from ftrans.errors import ArgumentError, FtransError, IndexingError, ShapeError, UnsupportedError
+from ftrans.errors import ArgumentError, FtransError, IndexingError, ShapeError
 from tests.helpers import assert_close
 
 _rng = np.random.default_rng(7)
@@ -118,7 +118,6 @@ def test_bags_that_there_are_not() -> None:
             "'sum' where rows have weights",
             lambda: nn.embedding_bag(ROWS, TABLE, mode="max", per_sample_weights=1.0 * ROWS),
         ),
-        (UnsupportedError, "Leave max_norm", lambda: nn.embedding_bag(ROWS, TABLE, max_norm=1.0)),
         (IndexingError, "embedding: index", lambda: nn.embedding_bag(ROWS + 9 - ROWS[0, 0], TABLE)),
     ]
     for error, text, call in wrong:
