@@ -56,20 +56,20 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5997,
-    "custom": 5723,
+    "autograd": 5987,
+    "custom": 5724,
     "external": 1167,
     "func": 7706,
     "interop": 2567,
     "interpreters": 4081,
     "ir": 2809,
-    "nn": 3278,
-    "numpy": 10808,
+    "nn": 3768,
+    "numpy": 11417,
     "primitives": 10235,
-    "random": 1242,
+    "random": 1507,
     "runtime": 5155,
-    "scipy": 871,
-    "torch": 898,
+    "scipy": 906,
+    "torch": 771,
     "verify": 3233,
 }
 """How many lines a package may have."""
@@ -212,10 +212,13 @@ OF_ALL_NAMES = {
     "numpy/advice.py",
     "numpy/methods.py",
     "numpy/protocols.py",
+    "numpy/torch_counts.py",
     "numpy/torch_formulas.py",
     "numpy/torch_functions.py",
+    "numpy/torch_kinds.py",
     "numpy/torch_methods.py",
     "numpy/torch_places.py",
+    "numpy/torch_spectra.py",
 }
 """These look names up in the package that they are in, when they are called."""
 

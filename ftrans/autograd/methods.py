@@ -29,11 +29,11 @@ from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, named
 from ftrans.numpy.numbers import whole
 from ftrans.numpy.of_type import OfType
-from ftrans.numpy.torch_functions import ELEMENTWISE, OTHERS
+from ftrans.numpy.torch_derived import Derived
+from ftrans.numpy.torch_functions import ELEMENTWISE, OTHERS, along
 from ftrans.numpy.torch_methods import (
     Functions,
     Views,
-    along,
     function_of,
     is_dtype,
     names_of,
@@ -127,14 +127,12 @@ def _moved(x: Any, device: Any) -> Any:
 
 _INSTEAD = {
     **dict.fromkeys(
-        ("stride", "data_ptr", "storage", "storage_offset", "untyped_storage", "layout"),
+        ("data_ptr", "storage", "untyped_storage", "layout"),
         "It is not laid out in memory before it is asked for: see x.detach().numpy()",
     ),
-    **dict.fromkeys(("exponential", "random"), "Write x.copy_(values), which a generator draws"),
     "resize": "Write x.data = ftrans.numpy.resize(x, shape)",
     "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
     "set_": "Write x.data = value",
-    "type": "Write x.to(dtype), or x.dtype",
     "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
     "logarithm of the probability of x",
 }
@@ -154,16 +152,6 @@ class _Members:
     def equal(self: Any, other: Any) -> Any:
         """Tells whether shapes and all elements are equal, as a boolean of Python's."""
         return recorded(fnp.array_equal, self, other).item()
-
-    def is_contiguous(self: Any) -> bool:
-        """Is true: elements that are asked for lie in order."""
-        return True
-
-    def contiguous(self: Any) -> Any:
-        """Returns the tensor itself: it says nothing of memory."""
-        return self
-
-    __pos__ = positive = contiguous
 
     def to(self: Any, *target: Any, dtype: Any = None, device: Any = None, **options: Any) -> Any:
         """Converts to a dtype, moves to a device, or makes it like another tensor.
@@ -298,7 +286,8 @@ def install() -> None:
     for name, dtype in entries(CASTS):
         setattr(Tensor, name, boundary(cast(name, dtype)))
     makers = {Functions: method_of, Views: _viewing}
-    for members in (OfType, Functions, Views, ValueMembers, GraphMembers, ViewMembers, _Members):
+    others = ValueMembers, GraphMembers, ViewMembers, _Members
+    for members in (OfType, Derived, Functions, Views, *others):
         make = makers.get(members, lambda name, member: boundary(member))
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):

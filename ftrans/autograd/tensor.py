@@ -92,7 +92,8 @@ class Tensor(metaclass=_Kind):
 
     __hash__ = object.__hash__
 
-    def __init__(self, *data: Any, **options: Any) -> None:
+    def __new__(cls, *data: Any, **options: Any) -> Tensor:
+        """Is what `ftrans.torch` replaces by PyTorch's old constructor."""
         raise UnsupportedError(
             "Tensor: a tensor is made of data by ftrans.tensor, ftrans.as_tensor or "
             "ftrans.from_numpy."

@@ -62,7 +62,7 @@ class ValueMembers:
     is_cuda = property(lambda self: self.device.type == "cuda")
 
     new_tensor, new_full = _new("new_tensor"), _new("new_full")
-    new_zeros, new_ones, new_empty = map(_new, ("new_zeros", "new_ones", "new_empty"))
+    new, new_zeros, new_ones, new_empty = map(_new, ("new", "new_zeros", "new_ones", "new_empty"))
 
     def __len__(self: Any) -> int:
         if not self._type.ndim:

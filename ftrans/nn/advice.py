@@ -1,4 +1,4 @@
-"""What to write in the place of functions of `torch.nn.functional` that are not there."""
+"""What to write in the place of functions of `torch`, and its `nn`, that are not there."""
 
 from __future__ import annotations
 
@@ -9,29 +9,19 @@ import jax
 
 from ftrans.numpy.advice import declining
 
-_RESIZED = "Write ftrans.nn.interpolate(x, scale_factor=2, mode='bilinear')."
 _FRACTIONAL = "Draw where windows begin, and write ftrans.nn.adaptive_max_pool2d(x, output_size)."
 
 _INSTEAD = {
     "native_channel_shuffle": "Write ftrans.nn.channel_shuffle(x, groups).",
     "conv_tbc": "Write ftrans.nn.conv1d(x.transpose(1, 2, 0), weight.transpose(2, 1, 0)).",
-    "embedding_bag": "Write ftrans.nn.embedding(input, weight).sum(axis=-2), or mean, or max.",
     "feature_alpha_dropout": "Write ftrans.nn.dropout2d(x), or ftrans.nn.alpha_dropout(x).",
-    "fold": "Write ftrans.func.vjp(lambda x: ftrans.nn.unfold(x, size), zeros)[1](columns)[0].",
     "grouped_mm": "Write ftrans.numpy.einsum('gnk,gkm->gnm', x, y).",
     "linear_cross_entropy": "Write ftrans.nn.cross_entropy(ftrans.nn.linear(x, weight), target).",
     "logsumexp": "Write ftrans.numpy.logsumexp(x, axis=axis).",
     "multi_head_attention_forward": "Write ftrans.nn.linear for the projections, and "
     "ftrans.nn.scaled_dot_product_attention between them.",
-    "multilabel_margin_loss": "Write ftrans.nn.multilabel_soft_margin_loss(x, labels), labels "
-    "being 0 or 1 for each class.",
-    "rrelu": "Write ftrans.nn.leaky_relu(x, (lower + upper) / 2), or draw slopes: "
-    "ftrans.numpy.where(x > 0, x, x * rng.uniform(lower, upper, x.shape)).",
     "scaled_grouped_mm": "Write ftrans.numpy.einsum('gnk,gkm->gnm', x * scale_x, y * scale_y).",
     "scaled_mm": "Write ftrans.numpy.matmul(x * scale_x, y * scale_y).",
-    "triplet_margin_with_distance_loss": "Write "
-    "ftrans.nn.relu(distance(anchor, positive) - distance(anchor, negative) + margin).mean().",
-    **dict.fromkeys(("upsample", "upsample_bilinear", "upsample_nearest"), _RESIZED),
 }
 """What to write, by the name that is missing."""
 
@@ -41,8 +31,6 @@ _OVER_AXES = {
     "ftrans.nn.adaptive_max_pool{}d(..., return_indices=True).",
     "fractional_max_pool{}d": _FRACTIONAL,
     "fractional_max_pool{}d_with_indices": _FRACTIONAL,
-    "max_unpool{}d": "Write ftrans.numpy.put_along_axis(zeros, indices, x, axis=-1) on arrays "
-    "f32[n, c, positions].",
 }
 _INSTEAD |= {name.format(n): text.format(n) for name, text in _OVER_AXES.items() for n in (1, 2, 3)}
 
@@ -54,6 +42,30 @@ _OF_INIT = {
     "sparse": "Write ftrans.numpy.where(rng.random(shape) < sparsity, 0.0, "
     "ftrans.nn.init.normal(shape, std=0.01, rng=rng)).",
 }
+
+PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
+OF_TORCH = {
+    "Module": f"Write functions: {PARAMETERS}",
+    "masked": "Choose before the operation: torch.where(mask, x, 1)",
+    "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
+    "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
+    "jit": "Write ftrans.jit(f)",
+    "save": "Write pickle.dump(x, file)",
+    "load": "Write pickle.load(file)",
+    "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
+    "lstsq": "Write torch.linalg.lstsq(A, B).solution",
+    "adaptive_max_pool1d": "Write F.adaptive_max_pool1d(..., return_indices=True)",
+    "backends": "There is nothing to set: leave the line out",
+    "profiler": "It is torch.autograd.profiler",
+}
+"""What to write in the place of names of `torch` that are not there."""
+
+OF_KINDS_OF_TORCH = {
+    "sparse": "Tensors are dense",
+    "_ex": "Without it, what has no such factors or solutions raises torch.linalg.LinAlgError",
+    "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
+}
+"""The same, of all names that have these in them."""
 
 _OF_JAX = {
     "dot_product_attention": "scaled_dot_product_attention", "hard_sigmoid": "hardsigmoid",

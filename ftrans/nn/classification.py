@@ -20,7 +20,8 @@ from ftrans.numpy.index_plan import is_unknown, of_known, require
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = [
-    "cross_entropy", "ctc_loss", "multi_margin_loss", "multilabel_soft_margin_loss", "nll_loss",
+    "cross_entropy", "ctc_loss", "multi_margin_loss", "multilabel_margin_loss",
+    "multilabel_soft_margin_loss", "nll_loss",
 ]  # fmt: skip
 
 
@@ -219,6 +220,31 @@ def multi_margin_loss(
     if weight is not None:
         values = values * fnp.take(weight, at)
     return fnp.reshape(values, shape)
+
+
+@in_single
+@loss
+def multilabel_margin_loss(input: Any, target: Any, reduction: str = "mean") -> Any:
+    """Returns the sums of `max(0, 1 - x[y] + x[i])` over labels y and other classes i, over c.
+
+    Input is f32[n, c] or f32[c], the target of its shape: the labels, and -1 behind the last one.
+    """
+    name, at = "multilabel_margin_loss", as_array(target)
+    shape = ranked(name, input, "f32[n, c] or f32[c]", 1, 2).shape
+    if type_of(at).shape != shape or type_of(at).dtype.kind not in "iu":
+        raise ShapeError(
+            f"{name}: target holds the numbers of labels, in the shape of input."
+            f"{shown(input=input, target=at)}"
+        )
+    require(at, _Classes(name, shape[-1], -1))
+    counts = fnp.cumprod(fnp.astype(at >= 0, INT), axis=-1) > 0
+    at = fnp.where(counts, at, 0)
+    is_label = fnp.expand_dims(at, -1) == np.arange(shape[-1], dtype=INT)
+    is_label = fnp.any(is_label & fnp.expand_dims(counts, -1), axis=-2)
+    chosen = fnp.take_along_axis(input, at, axis=-1)
+    gap = 1.0 - fnp.expand_dims(chosen, -1) + fnp.expand_dims(input, -2)
+    costs = fnp.expand_dims(counts, -1) & ~fnp.expand_dims(is_label, -2) & (gap > 0.0)
+    return fnp.sum(fnp.where(costs, gap, 0.0), axis=(-2, -1)) / float(shape[-1])
 
 
 @in_single

@@ -23,7 +23,9 @@ from ftrans.random.generator import default_generator
 from ftrans.random.keys import consumed
 from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax
 
-__all__ = ["alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax"]
+__all__ = [
+    "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d", "gumbel_softmax", "rrelu",
+]  # fmt: skip
 
 
 def key_of(name: str, key: Any, rng: Any) -> Any:
@@ -130,6 +132,34 @@ def alpha_dropout(
         return fnp.where(kept, x, _LOWEST) * a - a * p * _LOWEST
 
     return _thinned("alpha_dropout", inexact(input), p, training, (key, rng), None, keep)
+
+
+def rrelu(
+    input: Any,
+    lower: float = 1.0 / 8,
+    upper: float = 1.0 / 3,
+    training: bool = False,
+    *,
+    key: Any = None,
+    rng: Any = None,
+) -> Any:
+    """Returns x where it is positive, else x times a slope that is drawn between two bounds.
+
+    The slope is their mean where it is not for training.
+
+    Reference:
+        https://arxiv.org/abs/1505.00853
+    """
+    if not lower <= upper:
+        raise ArgumentError(
+            f"rrelu: lower is at most upper.\n  lower: {lower}, upper: {upper}\n"
+            f"  Write rrelu(x, {upper}, {lower})."
+        )
+    x, slope = inexact(input), (lower + upper) / 2
+    if training:
+        t = type_of(x)
+        slope = random.uniform(key_of("rrelu", key, rng), t.shape, t.dtype, lower, upper)
+    return fnp.where(x > 0.0, x, x * slope)
 
 
 def gumbel_softmax(

@@ -25,7 +25,7 @@ __all__ = [
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_embedding_loss",
     "gaussian_nll_loss", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss",
     "margin_ranking_loss", "mse_loss", "poisson_nll_loss", "smooth_l1_loss", "soft_margin_loss",
-    "triplet_margin_loss",
+    "triplet_margin_loss", "triplet_margin_with_distance_loss",
 ]  # fmt: skip
 
 
@@ -322,3 +322,26 @@ def triplet_margin_loss(
     if swap:
         apart = fnp.minimum(apart, pairwise_distance(near, far, p, eps))
     return _above_zero(fnp.subtract(pairwise_distance(a, near, p, eps), apart) + margin)
+
+
+@loss
+def triplet_margin_with_distance_loss(
+    anchor: Any,
+    positive: Any,
+    negative: Any,
+    *,
+    distance_function: Any = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Any:
+    """Returns `triplet_margin_loss` with distances of one's own, by default `pairwise_distance`."""
+    if margin <= 0:
+        raise ArgumentError(
+            f"triplet_margin_with_distance_loss: margin is a positive number.\n  margin: {margin}"
+        )
+    distance = distance_function or pairwise_distance
+    near, apart = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        apart = fnp.minimum(apart, distance(positive, negative))
+    return _above_zero(fnp.subtract(near, apart) + margin)

@@ -19,12 +19,14 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, family, in_single, padded, put, shown, sizes
 from ftrans.numpy.elementwise import lowest
+from ftrans.numpy.index_plan import Bounds, require
 from ftrans.numpy.promotion import cast
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
     "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+    "max_unpool1d", "max_unpool2d", "max_unpool3d",
 ]  # fmt: skip
 
 
@@ -170,6 +172,52 @@ def _adaptive_max_pool(input: Any, output_size: Any, return_indices: bool = Fals
     return _all_largest(input, return_indices, along)
 
 
+def _max_unpool(
+    input: Any,
+    indices: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    output_size: Any = None,
+) -> Any:
+    """Puts elements back to where `max_pool{count}d` found them, among zeros.
+
+    Args:
+        input: f32[n, c, {axes}], or f32[c, {axes}] for one example.
+        indices: where they were, i64 of that shape, as it returns them.
+        kernel_size: its argument, and so are the two that follow.
+        stride: see there.
+        padding: see there.
+        output_size: the size of the result, of which several are pooled to one size.
+    """
+    shape, name = type_of(input).shape, f"max_unpool{type_of(input).ndim - 2}d"
+    room, count = shape[2:], len(shape) - 2
+    kernel = sizes(name, "kernel_size", kernel_size, count, 1)
+    steps = kernel if stride is None else sizes(name, "stride", stride, count, 1)
+    pads = sizes(name, "padding", padding, count)
+    if math.prod(type_of(indices).shape) != math.prod(shape):
+        raise ShapeError(
+            f"{name}: there is one index for each element.{shown(input=input, indices=indices)}"
+        )
+    found = [
+        (n - 1) * s - 2 * pad + k for n, s, pad, k in zip(room, steps, pads, kernel, strict=True)
+    ]
+    if output_size is not None:
+        wanted = sizes(name, "output_size", tuple(output_size)[-count:], count, 1)
+        if any(abs(n - m) >= step for n, m, step in zip(wanted, found, steps, strict=True)):
+            raise ArgumentError(
+                f"{name}: an output of that size is pooled to another size.{shown(input=input)}\n"
+                f"  output_size: {wanted}\n  Without it, the size is {tuple(found)}."
+            )
+        found = list(wanted)
+    zeros = fnp.zeros((*shape[:2], math.prod(found)), type_of(input).dtype)
+    at = fnp.reshape(indices, (*shape[:2], -1))
+    lead = np.indices((*shape[:2], 1), sparse=True)[:2]
+    require(indices, Bounds(name, type_of(zeros), 2, 0))
+    place = fnp.at(zeros)[(*lead, at)]
+    return fnp.reshape(place.set(fnp.reshape(input, (*shape[:2], -1))), (*shape[:2], *found))
+
+
 def _outputs(name: str, x: Any, output_size: Any) -> tuple[int, ...]:
     """Returns how many windows each axis is to have; None in a sequence keeps its size."""
     room = type_of(x).shape[2:]
@@ -273,6 +321,7 @@ def _lp_pool(
 
 lp_pool1d, lp_pool2d, lp_pool3d = family(_lp_pool)
 max_pool1d, max_pool2d, max_pool3d = family(_max_pool)
+max_unpool1d, max_unpool2d, max_unpool3d = family(_max_unpool)
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(_adaptive_max_pool)
 avg_pool1d, avg_pool2d, avg_pool3d = family(_avg_pool)
 adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = family(_adaptive_avg_pool)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
@@ -13,7 +15,7 @@ from ftrans.nn.common import padded, ranked, shown, sizes
 from ftrans.nn.pooling import Window
 from ftrans.numpy.promotion import as_array
 
-__all__ = ["channel_shuffle", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
+__all__ = ["channel_shuffle", "fold", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold"]
 
 _MODES = {
     "constant": ("constant", -math.inf),
@@ -111,6 +113,53 @@ def channel_shuffle(input: Any, groups: int) -> Any:
         )
     parts = fnp.reshape(x, (n, groups, c // groups, *room))
     return fnp.reshape(fnp.swapaxes(parts, 1, 2), (n, c, *room))
+
+
+def fold(
+    input: Any,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> Any:
+    """Adds patches up where they lie: f32[n, c k, p] becomes f32[n, c, h, w], see `unfold`.
+
+    It is the transpose of that, not its inverse: what several patches hold is added.
+
+    Args:
+        input: the patches, as columns, f32[n, c k, p], or f32[c k, p].
+        output_size: the size of images, (h, w).
+        kernel_size: the size of patches, one for both axes or one for each, as are all that follow.
+        dilation: the distance of the elements of a patch.
+        padding: how many elements around the images patches reach.
+        stride: the distance of patches.
+    """
+    x = as_array(input)
+    batched = ranked("fold", x, "f32[n, c k, p] or f32[c k, p]", 2, 3).ndim == 3
+    x = x if batched else fnp.expand_dims(x, 0)
+    room = sizes("fold", "output_size", output_size, 2, 1)
+    kernel = sizes("fold", "kernel_size", kernel_size, 2, 1)
+    dilations = sizes("fold", "dilation", dilation, 2, 1)
+    steps = sizes("fold", "stride", stride, 2, 1)
+    pads = sizes("fold", "padding", padding, 2)
+    windows = [Window(*each) for each in zip(room, kernel, steps, pads, dilations, strict=True)]
+    counts, (n, rows, columns) = [window.count for window in windows], type_of(x).shape
+    if min(counts) < 1 or columns != math.prod(counts) or rows % math.prod(kernel):
+        raise ShapeError(
+            f"fold: patches do not fit.{shown(input=input)}\n  output_size: {room}\n"
+            f"  Of these there are {' x '.join(map(str, counts))}, each of {math.prod(kernel)} "
+            f"elements for each channel: f32[n, {math.prod(kernel)} c, {math.prod(counts)}]."
+        )
+    c = rows // math.prod(kernel)
+    down, across = (
+        np.arange(w.size)[:, None] * w.dilation + np.arange(w.count) * w.step for w in windows
+    )
+    canvas = fnp.zeros((n, c, *(w.room + 2 * w.low for w in windows)), type_of(x).dtype)
+    place = fnp.at(canvas)[:, :, down[:, None, :, None], across[:, None, :]]
+    found = place.add(fnp.reshape(x, (n, c, *kernel, *counts)))
+    found = found[(..., *(slice(w.low, w.low + w.room) for w in windows))]
+    return found if batched else found[0]
 
 
 def unfold(

@@ -13,7 +13,10 @@ from ftrans.ir import type_of
 from ftrans.nn.common import INT, in_single, ranked, shown, sizes
 from ftrans.nn.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 
-__all__ = ["affine_grid", "grid_sample", "interpolate"]
+__all__ = [
+    "affine_grid", "grid_sample", "interpolate", "upsample", "upsample_bilinear",
+    "upsample_nearest",
+]  # fmt: skip
 
 _SMOOTH = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 """The modes in which elements are mixed, and over how many axes each is."""
@@ -104,6 +107,27 @@ def _cubic(t: Any) -> dict[int, Any]:
     inner = lambda t: ((a + 2) * t - (a + 3)) * t**2 + 1  # noqa: E731
     outer = lambda t: ((a * t - 5 * a) * t + 8 * a) * t - 4 * a  # noqa: E731
     return {-1: outer(t + 1), 0: inner(t), 1: inner(1 - t), 2: outer(2 - t)}
+
+
+def upsample(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Any:
+    """Returns images of another size: an old name of `interpolate`."""
+    return interpolate(input, size, scale_factor, mode, align_corners)
+
+
+def upsample_nearest(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """Returns images of another size, whose elements are the nearest: see `interpolate`."""
+    return interpolate(input, size, scale_factor)
+
+
+def upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:
+    """Returns images of another size, whose outermost elements stay: see `interpolate`."""
+    return interpolate(input, size, scale_factor, "bilinear", True)
 
 
 def affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, NamedTuple
 
@@ -10,13 +11,13 @@ import numpy as np
 from ftrans import numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
-from ftrans.nn.common import INT, shown
+from ftrans.nn.common import INT, shown, wide
 from ftrans.numpy.index_plan import Counted, of_known, require
 from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 
 __all__ = [
-    "bilinear", "cosine_similarity", "embedding", "linear", "normalize", "one_hot",
+    "bilinear", "cosine_similarity", "embedding", "embedding_bag", "linear", "normalize", "one_hot",
     "pairwise_distance", "pdist",
 ]  # fmt: skip
 
@@ -128,6 +129,81 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
         )
     fixed = at == padding_idx % t.shape[0]
     return fnp.where(fnp.expand_dims(fixed, -1), stop_gradient_p(rows), rows)
+
+
+def embedding_bag(
+    input: Any,
+    weight: Any,
+    offsets: Any = None,
+    mode: str = "mean",
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Any:
+    """Returns sums, means or maxima of the rows of a table that bags of integers name, f32[b, m].
+
+    Args:
+        input: the numbers of rows, i64[b, n]; or those of all bags one after the other, i64[n].
+        weight: the table, f32[k, m].
+        offsets: where each bag begins, i64[b], if they stand one after the other.
+        mode: "sum", "mean" or "max"; each is 0 of nothing.
+        per_sample_weights: what rows are multiplied by, for "sum", in the shape of input.
+        include_last_offset: whether the last offset is the number of all, and begins no bag.
+        padding_idx: a row that does not count.
+    """
+    if mode not in ("sum", "mean", "max") or (per_sample_weights is not None and mode != "sum"):
+        raise ArgumentError(
+            f"embedding_bag: mode is 'sum', 'mean' or 'max', and 'sum' where rows have weights.\n"
+            f"  mode: {mode!r}"
+        )
+    at = as_array(input)
+    shape = type_of(at).shape
+    if len(shape) not in (1, 2) or (len(shape) == 1) != (offsets is not None):
+        raise ShapeError(
+            f"embedding_bag: input is i64[b, n], or i64[n] with offsets i64[b]."
+            f"{shown(input=at, offsets=offsets)}"
+        )
+    if offsets is None:
+        many, size = shape
+        bag: Any = np.repeat(np.arange(many), size)
+    else:
+        starts = as_array(offsets)
+        require(starts, _Starts(shape[0]))
+        starts = starts[:-1] if include_last_offset else starts
+        many = type_of(starts).shape[0]
+        bag = fnp.sum(np.arange(shape[0])[:, None] >= starts, axis=1) - 1
+    table, dtype = wide(weight)
+    rows = fnp.reshape(embedding(at, table), (-1, type_of(table).shape[1]))
+    counts: Any = np.ones(math.prod(shape), bool)
+    if padding_idx is not None:
+        counts = fnp.reshape(at, (-1,)) != padding_idx % type_of(weight).shape[0]
+    column = fnp.expand_dims(counts, -1)
+    zeros = fnp.zeros((many, type_of(rows).shape[1]), type_of(rows).dtype)
+    number = fnp.at(zeros[:, :1])[bag].add(column)
+    if mode == "max":
+        largest = fnp.at(zeros - np.inf)[bag].max(fnp.where(column, rows, -np.inf))
+        return cast(fnp.where(number > 0, largest, 0.0), dtype)
+    if per_sample_weights is not None:
+        rows = rows * fnp.reshape(per_sample_weights, (-1, 1))
+    total = fnp.at(zeros)[bag].add(fnp.where(column, rows, 0.0))
+    return cast(total if mode == "sum" else total / fnp.maximum(number, 1.0), dtype)
+
+
+class _Starts(NamedTuple):
+    """Raises where places do not begin at 0, decrease, or lie beyond so many elements."""
+
+    many: int
+
+    def __call__(self, starts: np.ndarray) -> None:
+        if (
+            starts.ndim != 1
+            or (starts[:1] != 0).any()
+            or (np.diff(starts, append=self.many) < 0).any()
+        ):
+            raise ArgumentError(
+                f"embedding_bag: offsets are i64[b], which begin with 0 and do not decrease.\n"
+                f"  offsets: {starts.tolist()}, of {self.many} numbers in input"
+            )
 
 
 class _Below(NamedTuple):

@@ -11,6 +11,9 @@ from ftrans.ir.dtype import is_complex, is_float
 class OfType:
     """Has methods that tell of the type of a tensor."""
 
+    is_cpu = property(lambda self: self.device.type == "cpu")
+    is_sparse = is_quantized = is_meta = is_mps = is_nested = property(lambda self: False)
+
     def size(self: Any, dim: int | None = None) -> Any:
         """Returns the shape, or the size of a dimension."""
         return self.shape if dim is None else self.shape[dim]
@@ -34,3 +37,45 @@ class OfType:
     def is_complex(self: Any) -> bool:
         """Tells whether its elements are complex."""
         return is_complex(self.dtype)
+
+    def is_signed(self: Any) -> bool:
+        """Tells whether its dtype has negative numbers."""
+        return bool(self.dtype.kind not in "bu")
+
+    def is_nonzero(self: Any) -> bool:
+        """Tells whether its only element is not 0."""
+        return bool(self)
+
+    def is_same_size(self: Any, other: Any) -> bool:
+        """Tells whether it has the shape of another tensor."""
+        return bool(self.shape == other.shape)
+
+    def is_conj(self: Any) -> bool:
+        """Is false: what is conjugated is computed."""
+        return False
+
+    def is_neg(self: Any) -> bool:
+        """Is false: what is negated is computed."""
+        return False
+
+    def is_contiguous(self: Any, memory_format: Any = None) -> bool:
+        """Is true: elements that are asked for lie in order."""
+        return True
+
+    def stride(self: Any, dim: int | None = None) -> Any:
+        """Returns how far apart elements lie that are asked for, in order of rows: in elements."""
+        sizes = [max(n, 1) for n in self.shape]
+        steps = tuple([math.prod(sizes[i + 1 :]) for i in range(len(sizes))])
+        return steps if dim is None else steps[dim]
+
+    def storage_offset(self: Any) -> int:
+        """Is 0: the elements that are asked for are all that there are."""
+        return 0
+
+    def element_size(self: Any) -> int:
+        """Returns how many bytes an element has."""
+        return int(self.dtype.itemsize)
+
+    def get_device(self: Any) -> int:
+        """Returns the number of the GPU that it lies on; -1 where that is none."""
+        return -1 if self.device.type == "cpu" else self.device.index or 0

@@ -11,7 +11,9 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError
 from ftrans.ir import type_of
+from ftrans.numpy.torch_functions import Factors, adjoint
 from ftrans.numpy.torch_methods import Functions, int64
+from ftrans.numpy.torch_spectra import istft, stft
 from ftrans.primitives import complex_p
 
 Function = Callable[..., Any]
@@ -71,25 +73,6 @@ def _and_mean(spread: Function) -> Function:
 
     both.__doc__ = f"Returns, beside `{spread.__name__}`, the mean."
     return both
-
-
-def unique(
-    input: Any,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    dim: int | None = None,
-) -> Any:
-    """Returns the different elements in order, whose values are to be known."""
-    found = fnp.unique(input, False, return_inverse, return_counts, dim, equal_nan=False)
-    return (found[0], *map(int64, found[1:])) if type(found) is tuple else found
-
-
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
-    """Counts elements between two bounds, or between the least and the largest of them."""
-    bounds = (min, max) if min < max else None
-    counts, _ = fnp.histogram(fnp.stop_gradient(input), bins, bounds)
-    return fnp.astype(counts, input.dtype)
 
 
 def searchsorted(
@@ -174,20 +157,41 @@ def triu_indices(row: int, col: int, offset: int = 0, dtype: Any = np.int64) -> 
     return np.stack(np.triu_indices(row, offset, col)).astype(dtype)
 
 
+def nuclear_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Any:
+    """Returns the sums of the singular values of matrices."""
+    if isinstance(dim, bool):
+        dim, keepdim = (-2, -1), dim
+    found = fnp.matrix_norm(fnp.moveaxis(input, dim, (-2, -1)), ord="nuc", keepdims=keepdim)
+    return fnp.moveaxis(found, (-2, -1), dim) if keepdim else found
+
+
+def frobenius_norm(input: Any, dim: Any = (), keepdim: bool = False) -> Any:
+    """Returns the roots of sums of squares, of all elements or along dimensions."""
+    return Functions.norm(input, 2, dim if dim or dim == 0 else None, keepdim)
+
+
+def svd_lowrank(A: Any, q: int | None = 6, niter: int | None = 2, M: Any = None) -> Any:
+    """Returns U, S and V of the q largest singular values of `A - M`: from all of them."""
+    A = A if M is None else A - M
+    u, s, vh = fnp.linalg.svd(A, full_matrices=False)
+    return Factors(u[..., :q], s[..., :q], adjoint(vh[..., :q, :]))
+
+
+def pca_lowrank(A: Any, q: int | None = None, center: bool = True, niter: int = 2) -> Any:
+    """Returns `svd_lowrank` of rows, less their mean: V has the principal directions as columns."""
+    q = min(6, *A.shape[-2:]) if q is None else q
+    if not 0 <= q <= min(A.shape[-2:]):
+        raise ArgumentError(
+            f"pca_lowrank: there are no more directions than rows, and than columns.\n"
+            f"  q: {q}\n  A: {type_of(A)}"
+        )
+    return svd_lowrank(A - fnp.mean(A, axis=-2, keepdims=True) if center else A, q, niter)
+
+
 def can_cast(from_: Any, to: Any) -> bool:
     """Tells whether a dtype is of a kind that another one can hold: bool, integer, float."""
     one, two = ("bifVc".index(np.dtype(d).kind.replace("u", "i")) for d in (from_, to))
     return min(one, 2) <= two if one != 4 else two == 4  # bfloat16 is "V"
-
-
-def is_signed(input: Any) -> bool:
-    """Tells whether a tensor is of a dtype that has negative numbers."""
-    return bool(np.dtype(input.dtype).kind not in "bu")
-
-
-def is_nonzero(input: Any) -> bool:
-    """Tells whether the only element of a tensor is not 0."""
-    return bool(input)
 
 
 FORMULAS: dict[str, Function] = {
@@ -201,8 +205,6 @@ FORMULAS: dict[str, Function] = {
     "cumulative_trapezoid": cumulative_trapezoid,
     "std_mean": _and_mean(Functions.std),
     "var_mean": _and_mean(Functions.var),
-    "unique": unique,
-    "histc": histc,
     "searchsorted": searchsorted,
     "bucketize": bucketize,
     "cdist": cdist,
@@ -212,6 +214,12 @@ FORMULAS: dict[str, Function] = {
     "fill": fill,
     "chain_matmul": lambda *matrices: fnp.linalg.multi_dot(matrices),
     "rsub": lambda input, other, *, alpha=1: other - alpha * input,
+    "nuclear_norm": nuclear_norm,
+    "frobenius_norm": frobenius_norm,
+    "svd_lowrank": svd_lowrank,
+    "pca_lowrank": pca_lowrank,
+    "stft": stft,
+    "istft": istft,
     "unravel_index": lambda indices, shape: tuple(map(int64, fnp.unravel_index(indices, shape))),
 }
 """All of them, by name."""

@@ -18,28 +18,17 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir.dtype import is_float
-from ftrans.numpy import torch_places
+from ftrans.numpy import torch_counts, torch_places
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.index_plan import require
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
 from ftrans.numpy.methods import named, sizes_of, with_axis
+from ftrans.numpy.torch_counts import Extreme, along, int64
 
 Function = Callable[..., Any]
 
 
-def int64(at: Any) -> Any:
-    """Returns places, or counts, in PyTorch's dtype of them; NumPy's functions here have int32."""
-    return fnp.astype(at, np.int64)
-
-
 # --------------------------------------------------------------------------------- what is chosen
-
-
-class Extreme(NamedTuple):
-    """Is what `max`, `sort` and others return along a dimension."""
-
-    values: Any
-    indices: Any
 
 
 class Factors(NamedTuple):
@@ -50,6 +39,13 @@ class Factors(NamedTuple):
     V: Any
 
 
+class Parts(NamedTuple):
+    """Is what `frexp` returns."""
+
+    mantissa: Any
+    exponent: Any
+
+
 class Extent(NamedTuple):
     """Is what `aminmax` returns."""
 
@@ -57,13 +53,17 @@ class Extent(NamedTuple):
     max: Any
 
 
-def along(indices: Function, x: Any, dim: int, keepdim: bool) -> Extreme:
-    """Returns the extreme values along a dimension, and where they are."""
-    if not x.ndim:
-        return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
-    at = int64(indices(x, axis=dim, keepdims=True))
-    found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
-    return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
+def extreme(indices: Function, of_all: Function, of_two: Function) -> Function:
+    """Makes `max` or `min`: of all elements, of two tensors, or along a dimension."""
+
+    def method(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if dim is None:
+            return of_all(x)
+        if type(dim) is not int:
+            return of_two(x, dim)
+        return Extreme(*along(indices, x, dim, keepdim))
+
+    return method
 
 
 def _in_order(x: Any, axis: int, keepdims: bool, number: Any) -> Any:
@@ -289,6 +289,16 @@ def ldexp(self: Any, other: Any) -> Any:
     return self * 2.0 ** (fnp.astype(other, self.dtype) if is_float(self.dtype) else other)
 
 
+def frexp(self: Any) -> Any:
+    """Returns numbers from 1/2 up to but without 1, and powers of 2 that make the elements."""
+    return Parts(*fnp.frexp(self))
+
+
+def clone(self: Any, *, memory_format: Any = None) -> Any:
+    """Returns a copy, whose memory is in no other order than any."""
+    return fnp.copy(self)
+
+
 # ---------------------------------------------------------------------------- vectors and matrices
 
 
@@ -405,7 +415,7 @@ _TWINNED = frac, clamp_min, clamp_max, ldexp, renorm, addmm, addmv, addr, addbmm
 _UNTWINNED = (
     kthvalue, median, nanmedian, cummax, cummin, msort, aminmax, quantile, nanquantile, bincount,
     take, take_along_dim, masked_select, repeat_interleave, unfold, sum_to_size, cross, dist,
-    adjoint, logdet, cov, svd, qr,
+    adjoint, logdet, cov, svd, qr, frexp, clone, *torch_counts.UNTWINNED,
 )  # fmt: skip
 TWINNED = {f.__name__: f for f in (*_TWINNED, *torch_places.TWINNED)}
 """Those of which there are twins, `scatter_`, that write to the tensor."""
@@ -416,7 +426,8 @@ FUNCTIONS = TWINNED | UNTWINNED
 ELEMENTWISE = f"""{_OF_VALUES}
     conj_physical:conjugate tril triu cumsum cumprod heaviside sinc sgn:sign fix:trunc
     greater greater_equal less less_equal not_equal logaddexp2 nextafter i0 gcd lcm
-    addcmul addcdiv lerp masked_fill {" ".join(TWINNED)}
+    addcmul addcdiv lerp masked_fill bitwise_left_shift bitwise_right_shift
+    {" ".join(TWINNED)}
 """
 
 # methods without a twin
@@ -426,7 +437,7 @@ OTHERS = f"""
     matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
     sum prod mean amax amin any all argmax argmin ptp count_nonzero
     nansum nanmean logcumsumexp logsumexp softmax log_softmax
-    diff flip roll nonzero argwhere take_along_axis searchsorted tile clone:copy
-    fliplr flipud rot90 kron vdot isreal corrcoef
+    diff flip roll nonzero argwhere take_along_axis searchsorted tile
+    fliplr flipud rot90 kron vdot ger:outer isreal corrcoef
     det inverse:inv slogdet cholesky pinverse:pinv matrix_power {" ".join(UNTWINNED)}
 """

@@ -28,7 +28,8 @@ from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
 from ftrans.numpy.of_type import OfType
 from ftrans.numpy.rearrangement import diagonal_of
-from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, along, int64
+from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, int64
+from ftrans.numpy.torch_kinds import made_of
 from ftrans.numpy.views import view_of
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
@@ -349,8 +350,6 @@ def _of_values(function: Function) -> Function:
 class _Members:
     """Has methods of tensors that are no functions in the tables of those."""
 
-    is_floating_point, is_complex, size = OfType.is_floating_point, OfType.is_complex, OfType.size
-
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         return tuple([get(self) for get in indices_of(self, dim)])
 
@@ -380,8 +379,8 @@ class _Members:
     def new_tensor(self: Any, data: Any, dtype: Any = None, **options: Any) -> Any:
         return fnp.array(data, dtype or self.dtype)
 
-    def is_contiguous(self: Any) -> bool:
-        return True
+    def new(self: Any, *given: Any, **options: Any) -> Any:
+        return made_of("new", given, self.dtype)
 
     def to(self: Any, *target: Any, dtype: Any = None, **options: Any) -> Any:
         for given in target:
@@ -402,20 +401,9 @@ class _Members:
         return fnp.subtract(self, other if alpha is None else fnp.multiply(other, alpha))
 
 
-def _extreme(indices: Function, of_all: Function, of_two: Function) -> Function:
-    def method(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        if dim is None:
-            return of_all(x)
-        if type(dim) is not int:
-            return of_two(x, dim)
-        return Extreme(*along(indices, x, dim, keepdim))
-
-    return method
-
-
 MEANT: dict[str, Function] = {
-    "max": _extreme(fnp.argmax, fnp.max, fnp.maximum),
-    "min": _extreme(fnp.argmin, fnp.min, fnp.minimum),
+    "max": torch_functions.extreme(fnp.argmax, fnp.max, fnp.maximum),
+    "min": torch_functions.extreme(fnp.argmin, fnp.min, fnp.minimum),
 }
 """What methods of tensors do, as functions of values."""
 
@@ -429,7 +417,12 @@ def install() -> None:
         for name, member in members.items():
             if callable(member) and not name.startswith("__"):
                 found[name] = _of_values(unwrap(member))
-    found |= {k: v for k, v in vars(_Members).items() if isinstance(v, FunctionType)}
+    for members in (OfType, _Members):
+        for name, member in vars(members).items():
+            if isinstance(member, FunctionType):
+                found[name] = member
+            elif isinstance(member, property) and not hasattr(Tracer, name):
+                setattr(Tracer, name, member)
     for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):
         if not hasattr(Tracer, name):
             found.setdefault(name, _of_values(function_of(name, target)))
@@ -441,6 +434,7 @@ def install() -> None:
 
 def give(methods: dict[str, Function]) -> None:
     """Gives traced values methods that they have where they stand for tensors."""
+    MEANT.update(methods)
     for name, method in methods.items():
         setattr(Tracer, name, _Meant(name, vars(Tracer).get(name), boundary(method)))
 

@@ -167,21 +167,40 @@ def scatter_reduce(
         reduce: "sum", "prod", "mean", "amax" or "amin".
         include_self: whether what is there counts as well.
     """
-    name, start = "scatter_reduce", self
-    way = _way(name, _REDUCES, reduce)
-    if reduce == "mean" and self.dtype == np.bool_:
-        raise DTypeError(f"{name}: booleans have no mean.\n  tensor: {type_of(self)}")
-    if not include_self:
-        ends = {"max": lowest(self.dtype), "min": lowest(self.dtype, -1)}
+    return _reduced("scatter_reduce", self, dim, index, src, reduce, include_self, _REDUCES)
+
+
+@with_axis
+def index_reduce(
+    self: Any, dim: int, index: Any, source: Any, reduce: str, *, include_self: bool = True
+) -> Any:
+    """Reduces parts to those that an index of rank one chooses, see `scatter_reduce`; not "sum"."""
+    axis = canonical_axis("index_reduce", dim, self.ndim)
+    _at_rows("index_reduce", self, dim, index, source)  # which raises where shapes do not fit
+    require(index, Bounds("index_reduce", type_of(self), axis, 0))
+    ways = {name: way for name, way in _REDUCES.items() if name != "sum"}
+    places = fnp.reshape(index, (-1, *(1,) * (self.ndim - axis - 1)))
+    places = fnp.broadcast_to(places, np.shape(source))
+    return _reduced("index_reduce", self, dim, places, source, reduce, include_self, ways)
+
+
+def _reduced(
+    name: str, x: Any, dim: int, index: Any, src: Any, reduce: str, also: bool, ways: dict[str, str]
+) -> Any:
+    start, way = x, _way(name, ways, reduce)
+    if reduce == "mean" and x.dtype == np.bool_:
+        raise DTypeError(f"{name}: booleans have no mean.\n  tensor: {type_of(x)}")
+    if not also:
+        ends = {"max": lowest(x.dtype), "min": lowest(x.dtype, -1)}
         neutral = {"add": 0, "multiply": 1, **ends}[way]
-        start = _written(name, self, dim, index, neutral, "set")
+        start = _written(name, x, dim, index, neutral, "set")
     found = _written(name, start, dim, index, src, way)
     if reduce != "mean":
         return found
-    ones = fnp.zeros(self.shape, np.int64)
-    count = _written(name, ones + 1 if include_self else ones, dim, index, 1, "add")
-    mean = fnp.divide if is_inexact(self.dtype) else fnp.floor_divide
-    return fnp.astype(mean(found, fnp.maximum(count, 1)), self.dtype)
+    ones = fnp.zeros(x.shape, np.int64)
+    count = _written(name, ones + 1 if also else ones, dim, index, 1, "add")
+    mean = fnp.divide if is_inexact(x.dtype) else fnp.floor_divide
+    return fnp.astype(mean(found, fnp.maximum(count, 1)), x.dtype)
 
 
 @with_axis
@@ -265,8 +284,8 @@ def diag_embed(self: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> An
 
 
 TWINNED = (
-    scatter, scatter_add, scatter_reduce, index_add, index_copy, index_fill, index_put, put,
-    masked_scatter,
+    scatter, scatter_add, scatter_reduce, index_reduce, index_add, index_copy, index_fill,
+    index_put, put, masked_scatter,
 )  # fmt: skip
 UNTWINNED = (
     gather, index_select, select_scatter, slice_scatter, diagonal_scatter, diagflat, diag_embed,

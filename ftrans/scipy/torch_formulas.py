@@ -11,12 +11,14 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.config import config
 from ftrans.errors import UnsupportedError
+from ftrans.numpy.methods import entries
 from ftrans.numpy.torch_functions import adjoint as turned
 from ftrans.numpy.torch_functions import int64
 from ftrans.scipy import linalg, special
 
 _Factors = namedtuple("Factors", ["LU", "pivots"])
 _PLU = namedtuple("PLU", ["P", "L", "U"])
+_Solved = namedtuple("Solved", ["solution", "cloned_coefficient"])
 _Solution = namedtuple("Solution", ["solution", "residuals", "rank", "singular_values"])
 
 
@@ -93,6 +95,15 @@ def matrix_rank(
     return int64(fnp.linalg.matrix_rank(A, atol, hermitian, rtol=rtol))
 
 
+def triangular_solve(
+    b: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    """Solves `A @ X = b`, or `A.mT @ X = b`, of which one triangle is read; returns X and A."""
+    matrix = fnp.matrix_transpose(A) if transpose else A
+    options = {"upper": upper != transpose, "unitriangular": unitriangular}
+    return _Solved(solve_triangular(matrix, b, **options), A)
+
+
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """Returns solutions of the least norm, ranks, and where a driver says so what is left over."""
     if B.shape == A.shape[:-1]:  # vectors
@@ -159,6 +170,30 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "block_diag": lambda *tensors: linalg.block_diag(*tensors),
     "cholesky_solve": cholesky_solve,
     "cholesky_inverse": cholesky_inverse,
+    "triangular_solve": triangular_solve,
     "lu_solve": lambda b, LU_data, LU_pivots: lu_solve(LU_data, LU_pivots, b),
 }
 """Those of `torch`, by name."""
+
+# names of `torch.special`, of which `ftrans.scipy.special` has some; of `torch.linalg` and `fft`
+NAMES = """
+    erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma psi:digamma gammaln:lgamma logit
+    xlogy sinc exp2 round softmax log_softmax
+"""
+_OF_SCIPY = """
+    entr erfcx gammainc gammaincc i0 i0e i1 i1e log_ndtr ndtr ndtri xlog1py zeta
+    modified_bessel_i0:i0 modified_bessel_i1:i1
+"""
+MATRICES = """
+    cholesky cond det eig eigh eigvals eigvalsh inv pinv qr slogdet svd svdvals
+    tensorinv tensorsolve
+"""
+FOURIER = """
+    fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift
+    hfft ihfft
+"""
+
+
+def named() -> dict[str, Callable[..., Any]]:
+    """Returns those that `ftrans.scipy.special` has, by PyTorch's names."""
+    return {name: getattr(special, target) for name, target in entries(_OF_SCIPY)}

@@ -30,6 +30,7 @@ from ftrans.autograd.creation import leaf as _leaf
 from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
 from ftrans.autograd.short import composite as _composite
 from ftrans.autograd.short import taken as _taken
+from ftrans.autograd.tensor import check_tensor as _check_tensor
 from ftrans.autograd.values import written_to as _written_to
 from ftrans.config import get_default_dtype, set_default_dtype
 from ftrans.custom.guards import trust as _trust
@@ -39,20 +40,25 @@ from ftrans.interop import from_jax
 from ftrans.ir import Tracer as _Tracer
 from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
+from ftrans.nn import advice as _advice
 from ftrans.nn import clipping as _clipping
-from ftrans.nn.advice import instead as _advice
+from ftrans.nn import torch_init as _torch_init
+from ftrans.nn import torch_names as _nn_names
 from ftrans.numpy import finfo, iinfo, promote_types
+from ftrans.numpy import torch_kinds as _kinds
 from ftrans.numpy import torch_methods as _torch_methods
+from ftrans.numpy import torch_settings as _settings
 from ftrans.numpy.methods import CASTS as _CASTS
 from ftrans.numpy.methods import entries as _entries
 from ftrans.numpy.torch_formulas import FORMULAS as _OF_VALUES
-from ftrans.numpy.torch_formulas import can_cast, is_nonzero, is_signed
+from ftrans.numpy.torch_formulas import can_cast
 from ftrans.numpy.torch_functions import cross as _cross
 from ftrans.pytree import mapped as _mapped
+from ftrans.random import torch_draws as _draws
+from ftrans.random.torch_draws import Generator, default_generator, manual_seed
 from ftrans.runtime.device import Device as _Device
 from ftrans.runtime.device import get_default_device, set_default_device
 from ftrans.torch import functions as _functions
-from ftrans.torch.functions import Generator, default_generator, manual_seed
 from ftrans.traceback import boundary as _boundary
 from ftrans.traceback import shorten as _shorten
 
@@ -70,18 +76,17 @@ _OF_AUTOGRAD = """
 _METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
     stack hstack vstack dstack column_stack
-    isin real imag is_complex:iscomplexobj bitwise_left_shift bitwise_right_shift
-    result_type hsplit vsplit dsplit
-    row_stack:vstack ger:outer frexp
+    isin real imag is_complex:iscomplexobj result_type row_stack:vstack
 """
 
 # of functions.py; those that create
-_DIFFERING = "where meshgrid broadcast_tensors einsum bernoulli poisson multinomial"
-_CREATING = """
-    tensor zeros ones empty full eye arange linspace logspace rand randn randint randperm normal
-    randint_like from_dlpack
-"""
+_DIFFERING = "where meshgrid broadcast_tensors einsum"
+_CREATING = "tensor zeros ones empty full eye arange linspace logspace from_dlpack"
+# of torch_draws.py
+_DRAWING = "bernoulli poisson multinomial"
+_CREATING_DRAWN = "rand randn randint randperm normal randint_like"
 _LIKE = "zeros ones empty full rand randn"
+_IN_PLACE = [name for name in dir(Tensor) if name.endswith("_") and name[0] != "_"]
 _KNOWN = "allclose equal is_complex is_floating_point"
 
 # methods of tensors that are none of `ftrans.numpy` by another name
@@ -90,68 +95,18 @@ _BY_METHOD = """
     max min moveaxis movedim narrow norm numel permute positive ravel reshape select sort
     div split split_with_sizes tensor_split squeeze std topk swapaxes swapdims t transpose unbind
     unflatten unsqueeze var
-    is_floating_point is_inference view_as_real view_as_complex
+    is_floating_point is_inference view_as_real view_as_complex hsplit vsplit dsplit
+    is_conj is_neg is_nonzero is_same_size is_signed get_device narrow_copy resolve_conj resolve_neg
 """
 _DTYPES = """
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128
 """
-_SPECIAL = """
-    erf erfc erfinv expit:sigmoid expm1 log1p logsumexp digamma psi:digamma gammaln:lgamma logit
-    xlogy sinc exp2 round softmax log_softmax
-"""
-_SPECIAL_OF_SCIPY = """
-    entr erfcx gammainc gammaincc i0 i0e i1 i1e log_ndtr ndtr ndtri xlog1py zeta
-    modified_bessel_i0:i0 modified_bessel_i1:i1
-"""
-_MATRICES = """
-    cholesky cond det eig eigh eigvals eigvalsh inv pinv qr slogdet svd svdvals
-    tensorinv tensorsolve
-"""
-_FOURIER = """
-    fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn fftshift ifftshift
-    hfft ihfft
-"""
+_WRITTEN = "relu leaky_relu elu hardtanh selu celu threshold rrelu"  # also in place
+_WRITTEN_TOO = ("celu", "rrelu", "selu", "threshold")  # and in `torch`, not as methods
 _ACTIVATIONS = "relu sigmoid tanh softmax log_softmax silu"
 
 # of `ftrans.nn`, which takes `dim` for `axis` here; where statistics are kept it returns them
 _NETWORKS = {*_nn.__all__} - {"batch_norm", "dropout", "init", "instance_norm"}
-# those that are in `torch` as well, with the same arguments
-_NETWORKS_TOO = """
-    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-    max_pool1d max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d
-    layer_norm group_norm rms_norm cosine_similarity pairwise_distance pdist
-    celu selu prelu hardshrink threshold bilinear pixel_shuffle pixel_unshuffle channel_shuffle
-"""
-
-_PARAMETERS = "parameters are tensors in a pytree of your own, such as a dict, layers functions"
-_INSTEAD = {
-    "Module": f"Write functions: {_PARAMETERS}",
-    "masked": "Choose before the operation: torch.where(mask, x, 1)",
-    "optim": "Update under torch.no_grad(): w -= rate * w.grad. Or write func.grad and use optax",
-    "compile": "Write ftrans.jit(f). Tensors need none: what is pending is compiled as it is",
-    "jit": "Write ftrans.jit(f)",
-    "save": "Write pickle.dump(x, file)",
-    "load": "Write pickle.load(file)",
-    "set_printoptions": "Write numpy.set_printoptions(...)",
-    "cond": "Write ftrans.cond(pred, true_fun, false_fun, *operands)",
-    "seed": "Write torch.manual_seed(n)",
-    "embedding": "Write torch.nn.functional.embedding(indices, weight), the table last",
-    "triangular_solve": "Write torch.linalg.solve_triangular(A, b, upper=True)",
-    "lstsq": "Write torch.linalg.lstsq(A, B).solution",
-    "adaptive_max_pool1d": "Write F.adaptive_max_pool1d(..., return_indices=True)",
-    "backends": "There is nothing to set: leave the line out",
-    "init": "Write torch.randn(n, m) * scale, and requires_grad_() of that",
-    "profiler": "It is torch.autograd.profiler",
-}
-"""What to write in the place of what is not there."""
-
-_INSTEAD_OF_KINDS = {
-    "sparse": "Tensors are dense",
-    "Tensor": "Write torch.tensor(data, dtype=torch.float32), or torch.zeros(shape, dtype=...)",
-    "_ex": "Without it, what has no such factors or solutions raises torch.linalg.LinAlgError",
-    "_jacobian": "Write torch.autograd.functional.jacobian(f, inputs)",
-}
-"""The same, of all names that have these in them."""
 
 
 def _missing(home: str) -> _Callable[[str], Any]:
@@ -163,14 +118,14 @@ def _missing(home: str) -> _Callable[[str], Any]:
             raise AttributeError(f"module {home!r} has no attribute {name!r}")
         found = vars(_sys.modules[home])
         near = _difflib.get_close_matches(name, [n for n in found if n[0] != "_"], 3, 0.75)
-        kinds = (hint for kind, hint in _INSTEAD_OF_KINDS.items() if kind in name)
-        hint = _INSTEAD.get(name) or next(kinds, None)
+        kinds = (hint for kind, hint in _advice.OF_KINDS_OF_TORCH.items() if kind in name)
+        hint = _advice.OF_TORCH.get(name) or next(kinds, None)
         if hint is None and name in vars(_sys.modules[f"{__name__}.nn.functional"]):
             hint = f"Write torch.nn.functional.{name}(...)"
-        if hint is None and home.endswith(".functional") and (advice := _advice(name)):
+        if hint is None and home.endswith(".functional") and (advice := _advice.instead(name)):
             hint = advice.removesuffix(".")
         if hint is None and home.endswith(".nn"):
-            hint = f"There are no modules: {_PARAMETERS} of torch.nn.functional"
+            hint = f"There are no modules: {_advice.PARAMETERS} of torch.nn.functional"
         if hint is None and _isfunction(getattr(_fnp, name, None)):
             hint = f"Write ftrans.numpy.{name}(...), whose arguments are named as NumPy's"
         if hint is None and near:
@@ -241,7 +196,13 @@ def _of_method(name: str) -> _Function:
         input, *rest = _by_place(args, kwargs)
         if type(input) is _Tracer:
             of_value = _torch_methods.MEANT.get(name)
-            return of_value(input, *rest, **kwargs) if of_value else getattr(input, name)(*rest)
+            return (
+                of_value(input, *rest, **kwargs)
+                if of_value
+                else getattr(input, name)(*rest, **kwargs)
+            )
+        if name[-1] == "_":
+            _check_tensor(name, "what is written to", input)
         if type(input) is Tensor or _state.stack:
             return method(input if is_tensor(input) else _fnp.asarray(input), *rest, **kwargs)
         found = method(as_tensor(input), *rest, **kwargs)
@@ -261,14 +222,22 @@ def _known(function: _Function) -> _Function:
     return called
 
 
+def _in_place(function: _Function) -> _Function:
+    return _functools.partial(function, inplace=True)
+
+
 def _plain(x: Any) -> Any:
     return x.detach().numpy() if type(x) is Tensor else x
+
+
+_OF_MEMORY = frozenset({"layout", "memory_format", "pin_memory"})
 
 
 def _creating(make: _Function) -> _Function:
     """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
 
     def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
+        kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
         leaves = _tree.tree_leaves((args, kwargs))
         if Tensor in map(type, leaves):
             args, kwargs = _mapped(_plain, (args, kwargs))
@@ -362,15 +331,20 @@ _found: dict[str, Any] = {name: _np.dtype(target) for name, target in _entries(_
 _found |= {name: getattr(autograd, name) for name in _OF_AUTOGRAD.split()}
 _found |= {name: _function(name, to) for name, to in _entries(_METHODS)}
 _found |= {name: _lifted(getattr(_fnp, target)) for name, target in _entries(_BY_NAME)}
-_found |= {name: _of_method(name) for name in _BY_METHOD.split()}
+_found |= {name: _of_method(name) for name in (*_BY_METHOD.split(), *_IN_PLACE)}
 _found |= {name: _known(_found[name]) for name in _KNOWN.split()}
 _found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
 _formulas = {**_OF_VALUES, **_of_scipy.FORMULAS}
 _found |= {name: _formula(name, function) for name, function in _formulas.items()}
+_found |= {name: _lifted(getattr(_draws, name)) for name in _DRAWING.split()}
 _found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
+_found |= {name: _creating(getattr(_draws, name)) for name in _CREATING_DRAWN.split()}
 _found |= {name: _creating(make) for name, make in _functions.CREATING.items()}
 _found["broadcast_shapes"] = _np.broadcast_shapes
-_found |= {name: _lifted(getattr(_nn, name)) for name in _NETWORKS_TOO.split()}
+_found |= {name: _lifted(getattr(_nn, name)) for name in _nn_names.TOO.split()}
+_losses = {name: _nn_names.numbered(getattr(_nn, name)) for name in _nn_names.LOSSES.split()}
+_found |= {name: _lifted(function) for name, function in _losses.items()}
+_found |= {f"{name}_": _in_place(_found[name]) for name in _WRITTEN_TOO}
 _found |= {f"{name}_like": _like(_found[name]) for name in _LIKE.split()}
 tensor = _found["tensor"]
 globals().update(_found)  # from here on `any`, `bool` and `sum` are PyTorch's, in functions too
@@ -391,21 +365,21 @@ linalg = _module(
     **{name: _lifted(getattr(_functions, name)) for name in ("vector_norm", "matrix_norm")},
     LinAlgError=_fnp.linalg.LinAlgError,
     **{name: _formula(name, function) for name, function in _of_scipy.LINALG.items()},
-    **{name: _lifted(getattr(_fnp.linalg, name)) for name in _MATRICES.split()},
+    **{name: _lifted(getattr(_fnp.linalg, name)) for name in _of_scipy.MATRICES.split()},
     cross=_formula("cross", lambda x, y, dim=-1: _cross(x, y, dim)),
     **{name: _function(name, name) for name in ("matmul", "matrix_power", "vecdot")},
 )
 fft = _module(
     "fft",
-    **{name: _formula(name, _of_scipy.fourier(name)) for name in _FOURIER.split()},
+    **{name: _formula(name, _of_scipy.fourier(name)) for name in _of_scipy.FOURIER.split()},
     **{name: _creating(getattr(_functions, name)) for name in ("fftfreq", "rfftfreq")},
 )
 special = _module(
     "special",
     polygamma=_found["polygamma"],
     multigammaln=_found["mvlgamma"],
-    **{name: _function(name, to) for name, to in _entries(_SPECIAL)},
-    **{name: _lifted(getattr(_of_scipy.special, to)) for name, to in _entries(_SPECIAL_OF_SCIPY)},
+    **{name: _function(name, to) for name, to in _entries(_of_scipy.NAMES)},
+    **{name: _lifted(function) for name, function in _of_scipy.named().items()},
 )
 nn = _module(
     "nn",
@@ -418,13 +392,22 @@ nn = _module(
         **{name: _lifted(getattr(_nn, name)) for name in _NETWORKS - {*_ACTIVATIONS.split()}},
         **{name: _found[name] for name in _ACTIVATIONS.split()},
     ),
+    init=_module("nn.init", **_torch_init.FUNCTIONS),
     utils=_module("nn.utils", **{k: x for k, x in vars(_clipping).items() if "clip_" in k}),
 )
 _trust(_sys.modules[__name__], linalg, fft, special, nn, nn.functional)
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
 _again = {name: getattr(_functions, name) for name in ("checkpoint", "checkpoint_sequential")}
 utils = _module("utils", checkpoint=_module("utils.checkpoint", **_again), hooks=_hooks)
-random = _module("random", manual_seed=manual_seed)
+vars(nn.functional).update(
+    {f"{name}_": _in_place(getattr(nn.functional, name)) for name in _WRITTEN.split()}
+)
+_found = {n: _nn_names.reordered(getattr(nn.functional, n), n) for n in _nn_names.ORDERS}
+Generator.get_state = _creating(Generator.get_state)  # type: ignore[method-assign]
+_seeds = {n: getattr(default_generator, n) for n in ("seed", "initial_seed", "manual_seed")}
+_seeds |= {f"{n}_rng_state": getattr(default_generator, f"{n}_state") for n in ("get", "set")}
+globals().update(_found, **_seeds, **_settings.SETTINGS)
+random = _module("random", **_seeds)
 testing = _module("testing", assert_close=_functions.assert_close)
 cuda = _module(
     "cuda",
@@ -445,6 +428,15 @@ _module(
 for _name in ("anomaly_mode", "grad_mode"):
     _sys.modules[f"{__name__}.autograd.{_name}"] = getattr(autograd, _name)
 __getattr__ = _missing(__name__)
-for _name, _draw in _functions.DRAWING.items():
-    setattr(Tensor, _name, _boundary(_draw))
-_torch_methods.give(_functions.DRAWING)
+# methods that are functions of other packages
+_values = {**_formulas, **vars(_draws), **{name: getattr(_nn, name) for name in _nn.__all__}}
+_values |= {"polygamma": lambda input, n: _formulas["polygamma"](n, input)}
+_values = {name: _values[name] for name in _nn_names.METHODS.split()}
+for _name, _value in _values.items():
+    setattr(Tensor, _name, _formula(_name, _value) if _name == "polygamma" else globals()[_name])
+for _draw in _draws.WRITING:
+    setattr(Tensor, _draw.__name__, _boundary(_draw))
+_torch_methods.give({**_values, **{draw.__name__: draw for draw in _draws.WRITING}})
+_construct = _creating(_kinds.creating("Tensor"))
+Tensor.__new__ = lambda cls, *given, **options: _construct(*given, **options)  # type: ignore[method-assign]
+__version__ = _sys.modules["ftrans"].__version__

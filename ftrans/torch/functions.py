@@ -6,7 +6,6 @@ tables of `ftrans.torch` have them take tensors as well, or create them.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,32 +13,18 @@ import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans import func, nn, random
+from ftrans import func, nn
 from ftrans.autograd.tape import recorded
-from ftrans.config import config
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
-from ftrans.numpy.index_plan import require
-from ftrans.numpy.methods import sizes_of
-from ftrans.numpy.torch_formulas import Likely, tril_indices, triu_indices
-from ftrans.numpy.torch_methods import Functions, int64
-from ftrans.random.generator import default_generator as _default_rng
-from ftrans.random.generator import default_rng
+from ftrans.numpy import torch_kinds
+from ftrans.numpy.torch_formulas import tril_indices, triu_indices
+from ftrans.numpy.torch_methods import Functions
+from ftrans.random.torch_draws import float_of, sized
 from ftrans.traceback import boundary
 
 # ---------------------------------------------------------------------------------------- creation
-
-
-def _sized(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a function of a shape take that as `2, 3`, as `(2, 3)`, or as `size=(2, 3)`."""
-
-    @functools.wraps(make)
-    def sized(*shape: Any, size: Any = None, **options: Any) -> Any:
-        return make(tuple(sizes_of(shape) if size is None else size), **options)
-
-    sized.__doc__ = str(make.__doc__).partition("\n")[0]  # the rest is of arrays
-    return sized
 
 
 def _dtype_of(data: Any, dtype: Any) -> Any:
@@ -67,7 +52,7 @@ def tensor(data: Any, dtype: Any = None) -> Any:
     return fnp.stop_gradient(made) if type(made) is Tracer else made
 
 
-zeros, ones = _sized(fnp.zeros), _sized(fnp.ones)
+zeros, ones = sized(fnp.zeros), sized(fnp.ones)
 from_dlpack = fnp.from_dlpack
 empty = zeros  # nothing here is ever uninitialised
 
@@ -89,17 +74,29 @@ def arange(start: Any, end: Any = None, step: Any = 1, dtype: Any = None) -> Any
 
 def linspace(start: Any, end: Any, steps: int, dtype: Any = None) -> Any:
     """Returns evenly spaced numbers, of which the last is the end."""
-    return fnp.linspace(start, end, steps, dtype=_float(dtype, start, end))
+    return fnp.linspace(start, end, steps, dtype=float_of(dtype, start, end))
 
 
 def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = None) -> Any:
     """Returns the powers of a base with evenly spaced exponents."""
-    return fnp.logspace(start, end, steps, base=base, dtype=_float(dtype, start, end))
+    return fnp.logspace(start, end, steps, base=base, dtype=float_of(dtype, start, end))
 
 
 def scalar_tensor(s: Any, dtype: Any = None) -> Any:
     """Returns a tensor of one number, a float unless a dtype says otherwise."""
-    return fnp.asarray(s, _float(dtype))
+    return fnp.asarray(s, float_of(dtype))
+
+
+def _up_to(start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Any:
+    """Returns start, start + step, ... up to and with the end, floats unless a dtype says so."""
+    if not step or (end - start) / step < 0:
+        raise ArgumentError(
+            f"range: steps lead to the end.\n  start: {start}, end: {end}, step: {step}\n"
+            f"  Write torch.arange(start, end, step), which may be empty."
+        )
+    kind = np.dtype(float_of(dtype))
+    count = int((end - start) / step) + 1
+    return fnp.astype(np.arange(count) * step + start, kind)
 
 
 def _window(of: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,7 +106,7 @@ def _window(of: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a window of so many numbers; a periodic one lacks the last of one more."""
         places = np.arange(window_length) / max(window_length - (not periodic), 1)
         found = np.ones(1) if window_length == 1 else of(places, *settings, **named)
-        return fnp.asarray(found, _float(dtype))
+        return fnp.asarray(found, float_of(dtype))
 
     return window
 
@@ -118,6 +115,8 @@ _cos = lambda t: np.cos(2 * np.pi * t)  # noqa: E731
 _bow = lambda t: np.sqrt(1 - (2 * t - 1) ** 2)  # noqa: E731
 
 CREATING: dict[str, Callable[..., Any]] = {
+    **torch_kinds.CREATING,
+    "range": _up_to,
     "scalar_tensor": scalar_tensor,
     "tril_indices": tril_indices,
     "triu_indices": triu_indices,
@@ -132,130 +131,12 @@ CREATING: dict[str, Callable[..., Any]] = {
 
 def fftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Any:
     """Returns the frequencies of `fft` of n samples that are a distance apart."""
-    return fnp.asarray(np.fft.fftfreq(n, d), _float(dtype))
+    return fnp.asarray(np.fft.fftfreq(n, d), float_of(dtype))
 
 
 def rfftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Any:
     """Returns the frequencies of `rfft`, see `fftfreq`."""
-    return fnp.asarray(np.fft.rfftfreq(n, d), _float(dtype))
-
-
-# ------------------------------------------------------------------------------------------ random
-
-
-class Generator:
-    """Draws random numbers, as a generator of `ftrans.random` does; threads may share it.
-
-    Example:
-        >>> import ftrans.torch as torch
-        >>> first = torch.rand(2, generator=torch.Generator().manual_seed(1))
-        >>> torch.equal(first, torch.rand(2, generator=torch.Generator().manual_seed(1)))
-        True
-    """
-
-    def __init__(self, device: Any = None) -> None:
-        self.rng = default_rng()
-
-    def manual_seed(self, seed: int) -> Generator:
-        """Begins anew: the same seed gives the same numbers, which are not those of PyTorch."""
-        self.rng.manual_seed(seed)
-        return self
-
-
-default_generator = Generator()
-default_generator.rng = _default_rng
-manual_seed = default_generator.manual_seed
-
-
-def _rng(generator: Generator | None) -> Any:
-    return (generator or default_generator).rng
-
-
-def _float(dtype: Any, *ends: Any) -> Any:
-    """Returns a dtype, or else the default one of floats; a complex one where an end is complex."""
-    kinds = [np.complex64 for x in ends if np.iscomplexobj(x)]
-    return np.result_type(config.default_dtype, *kinds) if dtype is None else dtype
-
-
-@_sized
-def rand(shape: Any, dtype: Any = None, generator: Generator | None = None) -> Any:
-    """Returns random numbers from 0 up to but without 1."""
-    return _rng(generator).random(shape, _float(dtype))
-
-
-@_sized
-def randn(shape: Any, dtype: Any = None, generator: Generator | None = None) -> Any:
-    """Returns random numbers of the normal distribution."""
-    return _rng(generator).standard_normal(shape, _float(dtype))
-
-
-def randint(
-    *bounds: Any,
-    size: Any = None,
-    low: int = 0,
-    high: int | None = None,
-    dtype: Any = np.int64,
-    generator: Generator | None = None,
-) -> Any:
-    """Returns random integers: `randint(low, high, size)`, or from 0 on `randint(high, size)`."""
-    *ends, shape = bounds if size is None else (*bounds, size)
-    first, last = [x for x in (low, *ends, high) if x is not None][-2:]
-    whole = dtype if np.dtype(dtype).kind in "iu" else np.int64
-    drawn = _rng(generator).integers(first, last, tuple(shape), whole)
-    return fnp.astype(drawn, dtype)
-
-
-def randint_like(input: Any, *bounds: Any, dtype: Any = None, **options: Any) -> Any:
-    """Returns random integers, of the shape and type of a tensor."""
-    return randint(*bounds, size=input.shape, dtype=dtype or input.dtype, **options)
-
-
-def randperm(n: int, dtype: Any = np.int64, generator: Generator | None = None) -> Any:
-    """Returns the integers below n in random order."""
-    return fnp.astype(_rng(generator).permutation(n), dtype)
-
-
-def normal(mean: Any = 0.0, std: Any = 1.0, size: Any = None, **options: Any) -> Any:
-    """Returns random numbers of normal distributions; no gradient goes to mean and deviation."""
-    shape = np.broadcast_shapes(np.shape(mean), np.shape(std)) if size is None else size
-    dtype = next((x.dtype for x in (mean, std) if hasattr(x, "dtype")), None)
-    noise = randn(shape, **{"dtype": dtype, **options})
-    return fnp.stop_gradient(mean + std * noise)
-
-
-def bernoulli(input: Any, *, generator: Generator | None = None) -> Any:
-    """Returns ones with the probabilities that are given, else zeros; no gradient goes to those."""
-    drawn = rand(np.shape(input), generator=generator)
-    return fnp.astype(fnp.less(drawn, fnp.stop_gradient(input)), input.dtype)
-
-
-def poisson(input: Any, generator: Generator | None = None) -> Any:
-    """Returns random integers of Poisson distributions; no gradient goes to their rates."""
-    drawn = random.poisson(_rng(generator).key(), fnp.stop_gradient(input))
-    return fnp.astype(drawn, input.dtype)
-
-
-def multinomial(
-    input: Any, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
-) -> Any:
-    """Returns random places in each row, as likely as its numbers say, which need not add to 1."""
-    shape, likely = np.shape(input), Likely(1 if replacement else num_samples)
-    likely(np.ones(shape[-1:]))  # whatever they are
-    require(input, likely)
-    several = (*shape[:-1], num_samples, shape[-1]) if replacement else shape
-    noise = random.gumbel(_rng(generator).key(), several, np.float64)
-    chances = fnp.log(fnp.stop_gradient(input))
-    if replacement:
-        return int64(fnp.argmax(chances[..., None, :] + noise, axis=-1))
-    return int64(fnp.argsort(-(chances + noise), axis=-1)[..., :num_samples])
-
-
-DRAWING = {
-    "normal_": lambda x, mean=0.0, std=1.0: x.copy_(normal(mean, std, x.shape, dtype=x.dtype)),
-    "uniform_": lambda x, low=0.0, high=1.0: x.copy_(low + (high - low) * rand(x.shape)),
-    "bernoulli_": lambda x, p=0.5: x.copy_(rand(x.shape) < p),
-}
-"""Methods of tensors that draw, which only this package does."""
+    return fnp.asarray(np.fft.rfftfreq(n, d), float_of(dtype))
 
 
 @boundary

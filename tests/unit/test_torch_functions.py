@@ -46,6 +46,7 @@ TWINS: dict[str, Callable[..., Any]] = {
     "scatter": lambda call, s: call(0, torch.tensor(INDEX), 2.5),
     "scatter_add": lambda call, s: call(0, torch.tensor(INDEX), s),
     "scatter_reduce": lambda call, s: call(1, torch.tensor(INDEX), s, "mean", include_self=False),
+    "index_reduce": lambda call, s: call(0, torch.tensor(ROWS), s, "mean", include_self=False),
     "index_add": lambda call, s: call(0, torch.tensor(ROWS), s, alpha=2),
     "index_copy": lambda call, s: call(0, torch.tensor(ROWS), s),
     "index_fill": lambda call, s: call(1, torch.tensor(ROWS), -1.0),
