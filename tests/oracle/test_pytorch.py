@@ -102,7 +102,6 @@ MISSING = [
 """What ftrans has not."""
 
 UNLIKE = [
-    Differs("cat", ALL, "An empty array of rank one has to fit, as in NumPy."),
     Differs("tensordot", ALL, "Axes of size 1 do not fit others, as in NumPy."),
     Differs("nonzero", "out", "A number has no axis, and so no indices by axis."),
 ]
