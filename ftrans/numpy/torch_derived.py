@@ -62,6 +62,8 @@ class Derived:
             )
         places = np.zeros(self.shape, bool)
         np.fill_diagonal(places, True, wrap)
+        if self.dtype.kind in "iu":
+            fill_value = int(fill_value)  # as PyTorch rounds it
         return _method(self, "masked_fill_")(places, fill_value)
 
 

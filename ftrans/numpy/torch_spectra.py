@@ -105,6 +105,8 @@ def stft(
             "stft: results are complex.\n"
             "  Write return_complex=True, and torch.view_as_real(result) for pairs of numbers."
         )
+    if 0 in (input.ndim, *input.shape):
+        raise ShapeError(f"stft: takes signals, f32[..., n].\n  input: {type_of(input)}")
     size, hop, window = _stretch("stft", n_fft, hop_length, win_length, window)
     x = fnp.reshape(input, (-1, input.shape[-1]))
     if center:

@@ -250,6 +250,7 @@ def test_diagonals_and_bits() -> None:
     for shape in ((2,), (2, 3, 3)):
         with pytest.raises(ShapeError, match="of one size"):
             torch.zeros(shape).fill_diagonal_(1)
+    assert torch.zeros(2, 2, dtype=torch.int64).fill_diagonal_(1.7).tolist() == [[1, 0], [0, 1]]
     x = leaf(B)
     (x * 1).fill_diagonal_(0.0).sum().backward()
     assert_close(x.grad, 1 - np.eye(4))
@@ -457,6 +458,12 @@ def test_spectra_that_there_are_not() -> None:
     x, z = torch.ones(20), torch.zeros(5, 3, dtype=torch.complex64)
     wrong: list[tuple[type[Exception], str, Callable[[], Any]]] = [
         (ArgumentError, "Write return_complex=True", lambda: torch.stft(x, 8)),
+        (
+            ShapeError,
+            "takes signals",
+            lambda: torch.stft(torch.tensor(1.0), 8, return_complex=True),
+        ),
+        (ShapeError, "takes signals", lambda: torch.stft(x[:0], 8, return_complex=True)),
         (ShapeError, "shorter", lambda: torch.stft(x, 30, center=False, return_complex=True)),
         (ArgumentError, "hops are", lambda: torch.stft(x, 8, 0, return_complex=True)),
         (ArgumentError, "no longer", lambda: torch.stft(x, 8, 2, 9, return_complex=True)),
