@@ -56,20 +56,20 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5987,
+    "autograd": 5986,
     "custom": 5724,
     "external": 1167,
     "func": 7706,
     "interop": 2567,
     "interpreters": 4081,
     "ir": 2809,
-    "nn": 3768,
-    "numpy": 11421,
+    "nn": 3774,
+    "numpy": 11419,
     "primitives": 10235,
     "random": 1507,
     "runtime": 5155,
-    "scipy": 906,
-    "torch": 771,
+    "scipy": 905,
+    "torch": 766,
     "verify": 3233,
 }
 """How many lines a package may have."""

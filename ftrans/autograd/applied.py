@@ -22,7 +22,7 @@ from ftrans.autograd.nodes import target_of
 from ftrans.autograd.saved import SavedTensor, save
 from ftrans.autograd.segment import Edge, Segment
 from ftrans.autograd.tape import recorded, settle
-from ftrans.autograd.tensor import Tensor, made, of_array
+from ftrans.autograd.tensor import Tensor, forget, made, of_array
 from ftrans.autograd.views import assign
 from ftrans.custom import Function, FunctionCtx
 from ftrans.custom.guards import guards_of
@@ -144,8 +144,8 @@ class Applied(Segment):
 
         They would be zero, since nobody knows them. It is one where `backward` is differentiated.
         """
-        unknown = Edge(Unknown(missing_of(f"{self.name}.forward"), self), 0) if create else None
         marked = self.computed if create else []
+        unknown = Edge(Unknown(missing_of(f"{self.name}.forward"), self), 0) if marked else None
         for x, name in marked:
             setattr(x, name, unknown)
         try:
@@ -153,7 +153,7 @@ class Applied(Segment):
         finally:
             for x, name in marked:
                 setattr(x, name, None)
-                _forget(x)
+                forget(x)
 
     def _gradients(self, create: bool, cts: Sequence[Any]) -> list[Any]:
         rule, message = self.rule, self.message
@@ -252,14 +252,8 @@ def _result(x: Tensor, edge: Any, is_known: bool) -> Tensor:
     if edge is not None:
         x._edge = edge
         edge.segment.results.append((edge.position, ref(x)))
-        _forget(x)
+        forget(x)
     return x
-
-
-def _forget(x: Any) -> None:
-    """Has a tensor be another input of what is recorded from here on."""
-    if state.tape is not None:
-        state.tape.owners.pop(id(x), None)
 
 
 def _save(node: Applied, places: dict[int, Any]) -> None:
@@ -267,8 +261,10 @@ def _save(node: Applied, places: dict[int, Any]) -> None:
     kept, saved = node.ctx.__state__, []
 
     def is_computed(x: Any) -> bool:
-        is_moving = type(x) is Tensor and x._type.is_inexact
-        return is_moving and id(x) not in places and settle(x) is not None and not x.requires_grad
+        if type(x) is not Tensor or not x._type.is_inexact or id(x) in places:
+            return False
+        settle(x)
+        return not x.requires_grad
 
     for x, array in zip(kept.for_backward, kept.arrays, strict=True):
         to = None if x is None else places[id(x)] if id(x) in places else x._target()

@@ -11,10 +11,9 @@ from ftrans.autograd.hooks import register_hook, register_post_accumulate_grad_h
 from ftrans.autograd.levels import plain
 from ftrans.autograd.nodes import Node, node_of, target_of
 from ftrans.autograd.tape import Tape, settle
-from ftrans.autograd.tensor import Tensor, base_of
+from ftrans.autograd.tensor import Tensor, base_of, forget
 from ftrans.autograd.views import keep_grad, take_data, view
 from ftrans.errors import DTypeError, GraphError
-from ftrans.ir.stack import state
 from ftrans.traceback import boundary
 
 
@@ -137,8 +136,7 @@ class GraphMembers:
         settle(self)
         self._edge, meta.leaf = None, False
         self._v = plain(self._v)
-        if state.tape is not None:
-            state.tape.owners.pop(id(self), None)
+        forget(self)
         return self
 
     def retain_grad(self: Any) -> None:

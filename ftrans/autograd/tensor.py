@@ -170,8 +170,7 @@ class Tensor(metaclass=_Kind):
             if isinstance(self._v, Trail):
                 self._v.finish(self)  # type: ignore[attr-defined]  # a leaf is an input
             self._metadata().leaf = bool(requires_grad)
-            if state.tape is not None:
-                state.tape.owners.pop(id(self), None)  # it is another input from here on
+            forget(self)
         return self
 
     if TYPE_CHECKING:
@@ -183,6 +182,12 @@ def check_tensor(call: str, what: str, x: Any, hint: str = "") -> None:
     """Raises an `ArgumentError` where an argument is no tensor."""
     if type(x) is not Tensor:
         raise ArgumentError(f"{call}: {what} is no tensor, but of {type(x).__name__}.{hint}")
+
+
+def forget(x: Any) -> None:
+    """Has a tensor be another input of what this thread records from here on."""
+    if state.tape is not None:
+        state.tape.owners.pop(id(x), None)
 
 
 def base_of(x: Tensor) -> Tensor:

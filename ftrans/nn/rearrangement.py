@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,17 @@ def channel_shuffle(input: Any, groups: int) -> Any:
     return fnp.reshape(fnp.swapaxes(parts, 1, 2), (n, c, *room))
 
 
+def _windows(
+    name: str, room: Sequence[int], kernel_size: Any, dilation: Any, padding: Any, stride: Any
+) -> list[Window]:
+    """Returns what moves over each of two axes, of arguments for both or for each."""
+    kernel = sizes(name, "kernel_size", kernel_size, 2, 1)
+    dilations = sizes(name, "dilation", dilation, 2, 1)
+    steps = sizes(name, "stride", stride, 2, 1)
+    pads = sizes(name, "padding", padding, 2)
+    return [Window(*each) for each in zip(room, kernel, steps, pads, dilations, strict=True)]
+
+
 def fold(
     input: Any,
     output_size: Any,
@@ -139,11 +151,8 @@ def fold(
     batched = ranked("fold", x, "f32[n, c k, p] or f32[c k, p]", 2, 3).ndim == 3
     x = x if batched else fnp.expand_dims(x, 0)
     room = sizes("fold", "output_size", output_size, 2, 1)
-    kernel = sizes("fold", "kernel_size", kernel_size, 2, 1)
-    dilations = sizes("fold", "dilation", dilation, 2, 1)
-    steps = sizes("fold", "stride", stride, 2, 1)
-    pads = sizes("fold", "padding", padding, 2)
-    windows = [Window(*each) for each in zip(room, kernel, steps, pads, dilations, strict=True)]
+    windows = _windows("fold", room, kernel_size, dilation, padding, stride)
+    kernel = [window.size for window in windows]
     counts, (n, rows, columns) = [window.count for window in windows], type_of(x).shape
     if min(counts) < 1 or columns != math.prod(counts) or rows % math.prod(kernel):
         raise ShapeError(
@@ -172,13 +181,10 @@ def unfold(
     x = as_array(input)
     batched = ranked("unfold", x, "f32[n, c, h, w] or f32[c, h, w]", 3, 4).ndim == 4
     x = x if batched else fnp.expand_dims(x, 0)
-    kernel = sizes("unfold", "kernel_size", kernel_size, 2, 1)
-    dilations = sizes("unfold", "dilation", dilation, 2, 1)
-    steps = sizes("unfold", "stride", stride, 2, 1)
-    pads = sizes("unfold", "padding", padding, 2)
     n, c, *room = type_of(x).shape
-    windows = [Window(*each) for each in zip(room, kernel, steps, pads, dilations, strict=True)]
+    windows = _windows("unfold", room, kernel_size, dilation, padding, stride)
     if min(window.count for window in windows) < 1:
+        kernel, pads, dilations = zip(*[(w.size, w.low, w.dilation) for w in windows], strict=True)
         raise ShapeError(
             f"unfold: the kernel is larger than what it moves over.{shown(input=x)}\n"
             f"  kernel_size: {kernel}, dilation: {dilations}, padding: {pads}"

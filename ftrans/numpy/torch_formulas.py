@@ -11,7 +11,7 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError
 from ftrans.ir import type_of
-from ftrans.numpy.torch_functions import Factors, adjoint
+from ftrans.numpy.torch_functions import Factors, adjoint, matrix_norm
 from ftrans.numpy.torch_methods import Functions, int64
 from ftrans.numpy.torch_spectra import istft, stft
 from ftrans.primitives import complex_p
@@ -161,8 +161,7 @@ def nuclear_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Any:
     """Returns the sums of the singular values of matrices."""
     if isinstance(dim, bool):
         dim, keepdim = (-2, -1), dim
-    found = fnp.matrix_norm(fnp.moveaxis(input, dim, (-2, -1)), ord="nuc", keepdims=keepdim)
-    return fnp.moveaxis(found, (-2, -1), dim) if keepdim else found
+    return matrix_norm(input, "nuc", dim, keepdim)
 
 
 def frobenius_norm(input: Any, dim: Any = (), keepdim: bool = False) -> Any:

@@ -106,11 +106,10 @@ def _median(x: Any, dim: int | None, keepdim: bool, skips: bool) -> Any:
     return along(partial(_in_order, number=number), x, dim, keepdim)
 
 
-def nuclear_norm(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Returns the sums of the singular values of matrices, the last two axes or some others."""
-    axes = (-2, -1) if dim is None else dim
-    found = fnp.matrix_norm(fnp.moveaxis(self, axes, (-2, -1)), ord="nuc", keepdims=keepdim)
-    return fnp.moveaxis(found, (-2, -1), axes) if keepdim else found
+def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Any:
+    """Returns the norms of matrices along two dimensions."""
+    found = fnp.matrix_norm(fnp.moveaxis(A, dim, (-2, -1)), ord=ord, keepdims=keepdim)
+    return fnp.moveaxis(found, (-2, -1), dim) if keepdim else found
 
 
 def flipped(self: Any) -> Any:

@@ -109,7 +109,7 @@ class Functions:
     def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
         """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
         if p == "nuc":
-            return torch_functions.nuclear_norm(self, dim, keepdim)
+            return torch_functions.matrix_norm(self, p, (-2, -1) if dim is None else dim, keepdim)
         flat = fnp.reshape(self, (-1,)) if dim is None else self
         order = 2 if p in (None, "fro") else p
         found = fnp.vector_norm(flat, axis=dim, ord=order, keepdims=keepdim and dim is not None)

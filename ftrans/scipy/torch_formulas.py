@@ -119,7 +119,7 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
 
 def fourier(name: str) -> Callable[..., Any]:
     """Returns a Fourier transform, or a shift, of this name; integers become floats before."""
-    function = getattr(fnp.fft, name)
+    function = getattr(fnp.fft, name.replace("2", "n"))
 
     def inexact(input: Any) -> Any:
         is_whole = np.dtype(input.dtype).kind in "biu"
@@ -136,8 +136,7 @@ def fourier(name: str) -> Callable[..., Any]:
             dim = tuple(range(-len(s), 0))
         if s is not None:
             s = [input.shape[axis] if n == -1 else n for n, axis in zip(s, dim, strict=True)]
-        many = getattr(fnp.fft, name.replace("2", "n"))
-        return many(inexact(input), s, dim, norm)
+        return function(inexact(input), s, dim, norm)
 
     if "shift" in name:
         return lambda input, dim=None: function(input, dim)

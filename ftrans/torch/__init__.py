@@ -36,7 +36,6 @@ from ftrans.config import get_default_dtype, set_default_dtype
 from ftrans.custom.guards import trust as _trust
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
 from ftrans.func import vmap
-from ftrans.interop import from_jax
 from ftrans.ir import Tracer as _Tracer
 from ftrans.ir.stack import state as _state
 from ftrans.ir.stack import untraced as _untraced
@@ -53,6 +52,7 @@ from ftrans.numpy.methods import entries as _entries
 from ftrans.numpy.torch_formulas import FORMULAS as _OF_VALUES
 from ftrans.numpy.torch_formulas import can_cast
 from ftrans.numpy.torch_functions import cross as _cross
+from ftrans.numpy.torch_functions import matrix_norm as _matrix_norm
 from ftrans.pytree import mapped as _mapped
 from ftrans.random import torch_draws as _draws
 from ftrans.random.torch_draws import Generator, default_generator, manual_seed
@@ -362,7 +362,8 @@ def _module(name: str, **members: Any) -> _ModuleType:
 linalg = _module(
     "linalg",
     norm=_lifted(_fnp.norm),
-    **{name: _lifted(getattr(_functions, name)) for name in ("vector_norm", "matrix_norm")},
+    vector_norm=_lifted(_functions.vector_norm),
+    matrix_norm=_lifted(_matrix_norm),
     LinAlgError=_fnp.linalg.LinAlgError,
     **{name: _formula(name, function) for name, function in _of_scipy.LINALG.items()},
     **{name: _lifted(getattr(_fnp.linalg, name)) for name in _of_scipy.MATRICES.split()},

@@ -186,12 +186,6 @@ def vector_norm(
     return fnp.vector_norm(x, ord=ord, axis=dim, keepdims=keepdim)
 
 
-def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False) -> Any:
-    """Returns the norms of matrices along two dimensions."""
-    found = fnp.matrix_norm(fnp.moveaxis(A, dim, (-2, -1)), ord=ord, keepdims=keepdim)
-    return fnp.moveaxis(found, (-2, -1), dim) if keepdim else found
-
-
 # ------------------------------------------------------------------------------------- checkpoints
 
 

@@ -20,10 +20,7 @@ from ftrans import func
 from ftrans.autograd import Function, graph
 from ftrans.errors import GraphError, MissingRuleError, RuleError
 from tests.helpers import assert_close
-
-
-def leaf(*values: float) -> Any:
-    return torch.tensor(list(values), requires_grad=True)
+from tests.unit.test_function_reentrant import Squares, leaf
 
 
 def rule(backward: Any, forward: Any = None) -> Any:
@@ -540,24 +537,12 @@ def test_where_nothing_requires_grad() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*vmap calls it")
 def test_under_transforms_it_is_traced_or_called_on_arrays() -> None:
-    class Slope(Function):
-        @staticmethod
-        def forward(ctx: Any, x: Any) -> Any:
-            ctx.save_for_backward(x)
-            return (x * x).sum()
-
-        @staticmethod
-        def backward(ctx: Any, ct: Any) -> Any:
-            with torch.enable_grad():
-                x = ctx.saved_tensors[0].detach().requires_grad_()
-                return torch.autograd.grad((x * x).sum(), x, ct)[0]
-
     x = leaf(1.0, 2.0)
-    Slope.apply(x).backward()
+    Squares.apply(x).backward()
     assert_close(x.grad.numpy(), [2.0, 4.0])
     for given in (np.array([1.0, 2.0]), torch.tensor([1.0, 2.0])):
-        assert_close(np.asarray(func.grad(Slope.apply)(given)), [2.0, 4.0])
-    rows = func.vmap(func.grad(Slope.apply))(np.array([[1.0, 2.0], [3.0, 4.0]]))
+        assert_close(np.asarray(func.grad(Squares.apply)(given)), [2.0, 4.0])
+    rows = func.vmap(func.grad(Squares.apply))(np.array([[1.0, 2.0], [3.0, 4.0]]))
     assert_close(rows, [[2.0, 4.0], [6.0, 8.0]])
 
 
