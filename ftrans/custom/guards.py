@@ -339,14 +339,16 @@ _REFUSED = re.compile("__.*__$|(gi|cr|ag)_|f_(globals|locals|builtins|back)$|(du
 """Names that lead to what functions and classes are made of, and of methods that write files."""
 
 _STATEFUL = re.compile(
-    "load|save|from|.*print|array2|array_(repr|str)|show|info|test|get|set|err|empty|bernoulli|"
-    ".*(rand|dropout|seed|_grad|inference|anomaly|default|Generator|checkpoint)|.*_$|normal$|"
-    "poisson|multinomial|batch_norm|instance_norm|gumbel|rrelu|scaled_dot|as_tensor"
+    "load|save|from|.*print|array2|array_(repr|str)|show|info|test|get|set|err|empty"
 )
-"""Names of functions of modules that read or write files and settings, or memory as it is.
+"""Names of functions of modules that read or write files and settings, or memory as it is."""
 
-Of modules like PyTorch's: that draw or write, or are about modes, histories and statistics.
-"""
+_OF_TORCH = re.compile(
+    f"{_STATEFUL.pattern}|(no|enable)_grad|is_grad|bernoulli|normal$|poisson$|multinomial|.*_$|"
+    ".*(rand|dropout|seed|inference|anomaly|default|deterministic|Generator)|"
+    "batch_norm|instance_norm|gumbel|rrelu|scaled_dot|as_tensor"
+)
+"""The same of modules like PyTorch's: that draw or write, or are about modes and histories."""
 
 _BY_NAME = (operator.attrgetter, operator.methodcaller, operator.is_, operator.is_not)
 """What asks for attributes by a string, and whether two objects are one."""
@@ -356,18 +358,18 @@ _TRUSTED: dict[int, Any] = {id(x): x for x in _BUILTINS}
 """What has no state, by its identity: functions of such modules, not all of NumPy."""
 
 
-def trust(*modules: ModuleType) -> None:
+def trust(*modules: ModuleType, but: re.Pattern[str] = _OF_TORCH) -> None:
     """Takes modules for known; their functions have no state, but for those of such names."""
     for module in modules:
         _MODULES[module.__name__] = module
         for name, value in vars(module).items():
-            known = (module is not np or name in vars(fnp)) and not _STATEFUL.match(name)
+            known = (module is not np or name in vars(fnp)) and not but.match(name)
             known = known and not (name.startswith("_") or any(value is x for x in _BY_NAME))
             if known and callable(value):
                 _TRUSTED[id(value)] = value
 
 
-trust(math, cmath, operator, np, np.linalg, np.fft, fnp, linalg, func)
+trust(math, cmath, operator, np, np.linalg, np.fft, fnp, linalg, func, but=_STATEFUL)
 
 _OUTSIDE = re.compile("GLOBAL|(?<!KW_)NAME|DEREF|CLOSURE|IMPORT|BUILD_CLASS|LOCALS")
 """Instructions that reach out of a function, one way or another."""

@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 
 import ftrans
+import ftrans.numpy as fnp
 import ftrans.torch as torch
 from ftrans import func
 from ftrans.autograd import Function, graph
+from ftrans.custom.guards import guards_of
 from ftrans.errors import GraphError, MissingRuleError, RuleError
 from tests.helpers import assert_close
 from tests.unit.test_function_reentrant import Squares, leaf
@@ -806,3 +808,21 @@ def test_what_is_computed_alone_is_traced() -> None:
         y.sum().backward()
         assert not hasattr(y._edge.segment, "rule")
     assert_close(x.grad.numpy(), [3 * (np.exp(1.0) + 1), 0.0], 1e-6)
+
+
+def test_which_functions_are_known_to_do_nothing_but_to_compute() -> None:
+    known: list[Callable[[Any], Any]] = [
+        lambda x: fnp.stop_gradient(x) * np.ix_([0]),
+        lambda x: func.value_and_grad(fnp.sin)(x),
+        lambda x: func.checkpoint_name(x, "kept"),
+        lambda x: torch.nn.functional.poisson_nll_loss(torch.gradient(x), x),
+        lambda x: torch.linalg.norm(torch.exp(x)),
+    ]
+    others: list[Callable[[Any], Any]] = [
+        lambda x: x + torch.rand(2),
+        lambda x: torch.nn.functional.dropout(x),
+        lambda x: torch.is_grad_enabled(),
+        lambda x: torch.exp_(x),
+        lambda x: torch.manual_seed(1),
+    ]
+    assert [guards_of([f]) is not None for f in (*known, *others)] == [True] * 5 + [False] * 5
