@@ -149,7 +149,7 @@ class Function:
                 leap = Leap(trail, methods.name, guards, args, (passed, asks()))
                 found = leap.take()
             elif (again := methods.again) is not None and again.fits(args, passed):
-                found, left = again.take(trail, args, lambda: needs_of(Parts(args))[:passed])
+                found, left = again.take(trail, args, lambda: needs_of(Parts(args), passed))
             else:
                 found = None
             if found is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from ftrans.custom.again import ARRAYS, ONCE, Again
@@ -51,6 +52,8 @@ class Call(Author):
         self.passed = len(parts) if passed is None else passed
         self.name = methods.name
         self.parts = parts
+        # without the call, which has the context that asks for it
+        self.needs = partial(needs_of, parts, self.passed)
         self.form = methods.form(parts)
         self.kwargs = kwargs
         self.listener = None if methods.backward is None else listener()
@@ -64,7 +67,7 @@ class Call(Author):
         """What calls that are like one another have in common, see `Author.lasting_key`."""
         if self.kwargs or self.listener or not self.parts.is_constant:
             return None
-        needs = needs_of(self.parts) if self.methods.asks_needs else None
+        needs = self.needs() if self.methods.asks_needs else None
         called = self.called
         left = None if called is None else (called.key, called.places[0])
         return self.parts.key, self.passed, needs, left
@@ -168,7 +171,7 @@ class Call(Author):
         if values is None:
             return ()
         before = self._seen()
-        self.called = self.left = self.early or self._host().call(values, self._needs)
+        self.called = self.left = self.early or self._host().call(values, self.needs)
         self.effects = effects(before, self._seen(), self.methods.written)
         return self.called.known()
 
@@ -180,10 +183,6 @@ class Call(Author):
         if form.forward is None or form.forward.with_context != with_context:
             form.forward = OpaqueForward(self.methods, self.parts, {}, with_context)
         return form.forward
-
-    def _needs(self) -> tuple[bool, ...]:
-        """Returns which of the arguments that were passed a gradient may be asked for."""
-        return needs_of(self.parts)[: self.passed]
 
     def _needs_of(self, *methods: Any) -> tuple[bool, ...]:
         """Returns what opaque methods are told of the gradients that are needed, if they ask."""
@@ -201,7 +200,7 @@ class Call(Author):
         inputs, known = inputs[:count], inputs[count:]
         self.handed, self.recorded = Handed(), None
         self.ctx = ctx = FunctionCtx()
-        ctx.__state__.needs = self._needs
+        ctx.__state__.needs = self.needs
         self.primals = [as_array(x) for x in inputs]
         codes = codes_of(inputs)
         output = self._output(inputs, known)
@@ -240,7 +239,7 @@ class Call(Author):
         if self.called is not None:
             output = self.called.build(ctx, inputs, undifferentiated(self.name, known, inputs))
         elif any(self.opaque):
-            output, self.recorded = self._host().record(ctx, inputs, self._needs)
+            output, self.recorded = self._host().record(ctx, inputs, self.needs)
             self.left = self.recorded.left
         else:
             with_context = methods.old

@@ -319,10 +319,10 @@ def may_move(x: Any) -> bool:
     return type(x) is Tracer and x.type.is_inexact and may_have_gradient(x)
 
 
-def needs_of(parts: Parts) -> tuple[bool, ...]:
-    """Returns the same for each argument."""
+def needs_of(parts: Parts, passed: int) -> tuple[bool, ...]:
+    """Returns the same for each argument of those that were passed."""
     moving = iter(map(may_move, parts.values))
-    return tuple([any(list(islice(moving, count))) for count in parts.counts()])
+    return tuple([any(list(islice(moving, count))) for count in parts.counts()[:passed]])
 
 
 def codes_of(values: Sequence[Any]) -> list[int]:
