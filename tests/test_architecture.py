@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5986,
+    "autograd": 6000,
     "custom": 5725,
     "external": 1167,
     "func": 7706,
@@ -64,12 +64,12 @@ CEILINGS = {
     "interpreters": 4081,
     "ir": 2809,
     "nn": 3774,
-    "numpy": 11419,
+    "numpy": 11480,
     "primitives": 10235,
     "random": 1507,
     "runtime": 5155,
     "scipy": 905,
-    "torch": 766,
+    "torch": 768,
     "verify": 3233,
 }
 """How many lines a package may have."""

@@ -25,6 +25,7 @@ from ftrans.autograd.view_members import ViewMembers
 from ftrans.autograd.views import assign, old_of, over, view
 from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
 from ftrans.ir.stack import state
+from ftrans.numpy.advice import of_tensors
 from ftrans.numpy.inplace import SIGNS
 from ftrans.numpy.methods import CASTS, COMPARISONS, OPERATORS, cast, entries, named
 from ftrans.numpy.numbers import whole
@@ -125,20 +126,6 @@ def _moved(x: Any, device: Any) -> Any:
     return of_array(placed(array, device))
 
 
-_INSTEAD = {
-    **dict.fromkeys(
-        ("data_ptr", "storage", "untyped_storage", "layout"),
-        "It is not laid out in memory before it is asked for: see x.detach().numpy()",
-    ),
-    "resize": "Write x.data = ftrans.numpy.resize(x, shape)",
-    "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
-    "set_": "Write x.data = value",
-    "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
-    "logarithm of the probability of x",
-}
-"""What to write in the place of methods of PyTorch's."""
-
-
 class _Members:
     """Has the methods that do more than to compute a value, and says what to write for others."""
 
@@ -215,14 +202,7 @@ class _Members:
         return assign("zero_", self, of_array(np.zeros(self._type.shape, self._type.dtype)))
 
     def __getattr__(self: Any, name: str) -> Any:
-        plain = name.removesuffix("_")
-        fix = (
-            "Tensors are dense" if "sparse" in name else _INSTEAD.get(plain, _INSTEAD.get(name, ""))
-        )
-        if not fix and plain != name and hasattr(type(self), plain):
-            fix = f"Write x = x.{plain}(...)"
-        if not fix and hasattr(fnp, name):
-            fix = f"Write ftrans.numpy.{name}(x, ...)"
+        fix = of_tensors(name, type(self))
         text = f"A tensor has no attribute {name!r}.\n  x: {self._type}"
         raise MissingAttributeError(f"{text}\n  {fix}." if fix else text)
 

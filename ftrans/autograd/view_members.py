@@ -12,9 +12,10 @@ import ftrans.numpy as fnp
 from ftrans.autograd.at_hand import chosen, element, with_element
 from ftrans.autograd.short import taken
 from ftrans.autograd.tensor import Tensor, of_array
-from ftrans.autograd.views import SEVERAL, as_view, assign, old_of, over, view
+from ftrans.autograd.views import SEVERAL, as_view, assign, become, old_of, over, view
 from ftrans.errors import UnsupportedError
 from ftrans.numpy import torch_functions
+from ftrans.numpy.methods import named
 from ftrans.numpy.moving import as_arrays, is_moving
 from ftrans.numpy.numbers import whole
 from ftrans.numpy.torch_methods import Function, chunk_size, indices_of, parts_of, sizes_between
@@ -92,6 +93,15 @@ def _views(name: str, x: Any, gets: list[Function], *by: Any) -> tuple[Any, ...]
     return tuple([as_view(x, y, get, fixed=SEVERAL) for y, get in zip(found, gets, strict=True)])
 
 
+def _becoming(name: str) -> Function:
+    """Makes the method that has a tensor be the view which another one returns."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return become(f"{name}_", self, lambda x: getattr(x, name)(*args, **kwargs))
+
+    return named(method, f"{name}_", f"Has the tensor be what `{name}` returns of it.")
+
+
 class ViewMembers:
     """Has the methods that return views and are no functions of a value alone."""
 
@@ -121,6 +131,9 @@ class ViewMembers:
             write = set_all if is_all else write
         moved = _moved(index, self, value) if write is set_slices else None
         assign("x[index] = value", self, taken(write, (self, index, value), instead=moved))
+
+    for _name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze"):
+        vars()[f"{_name}_"] = _becoming(_name)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """Returns the parts along a dimension, which they do not have any more."""

@@ -20,7 +20,7 @@ from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge
 from ftrans.autograd.short import taken
 from ftrans.autograd.tape import recorded, settle, tape
-from ftrans.autograd.tensor import STALE, Tensor, made
+from ftrans.autograd.tensor import STALE, Meta, Tensor, base_of, forget, made
 from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
@@ -241,7 +241,7 @@ def take_data(x: Tensor, value: Tensor) -> None:
     _check_outside("x.data", x)
     settle(value)
     settle(x)
-    meta, target = x._metadata(), x._target()
+    target = x._target()
     if isinstance(target, Edge):
         if value._type is not x._type:
             raise ShapeError(
@@ -252,17 +252,38 @@ def take_data(x: Tensor, value: Tensor) -> None:
     (base, get), (own, own_get) = _based(value), _based(x)
     if base is own and get is own_get:  # it is the same memory
         return
-    before = made(x._v, 0, x._type)  # what its views are views of from here on
-    before._metadata().version = meta.version
-    if own is not x:
-        as_view(x, before, _same, detached=True)
-    for found in _views_of(x):
+
+    def share(was: Tensor) -> Tensor:
+        return (view(was if own is x else own, get) if base is own else value).detach()
+
+    become("x.data", x, share, True)
+
+
+def become(name: str, x: Tensor, make: Callable[[Tensor], Tensor], detached: bool = False) -> Any:
+    """Has a tensor be a view, of what it was or, detached, of any other one; returns it."""
+    _check_outside(name, x)
+    _check(name, x, detached)
+    settle(x)
+    was, own, old = made(x._v, 0, x._type), x._metadata(), Meta()
+    for name in ("of", "get", "fixed", "detached", "version", "views"):
+        setattr(old, name, getattr(own, name))
+    was._edge, was._meta, views, own.views = x._edge, old, _views_of(x), []
+    for found in views:  # which are views of what it was from here on
         settle(found)
-        found._metadata().of, found._metadata().detached = before, True
-        before._metadata().views.append(ref(found))
-    meta.of, meta.views = None, []
-    x._v, x._type = plain(value._v), value._type
-    as_view(value, x, _same, detached=True)
+        found._metadata().of = was
+        found._metadata().detached |= own.leaf
+    if old.parent is not None:
+        old.parent._metadata().views.append(ref(was))
+    new = make(was)
+    settle(new)
+    x._v, x._type, meta = plain(new._v), new._type, new._metadata()
+    own.of, own.get, own.detached = meta.of, meta.get, meta.detached
+    own.parent._metadata().views.append(ref(x))  # type: ignore[union-attr]
+    if not detached:
+        x._edge = new._edge
+        base_of(x)._metadata().version += 1
+    forget(x)
+    return x
 
 
 def _check_outside(name: str, x: Tensor) -> None:

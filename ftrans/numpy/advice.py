@@ -230,3 +230,31 @@ def attributes_of(home: str) -> Callable[[str], Any]:
         return f"{instead_of(f'{home}.{name}')}."
 
     return declining(f"ftrans.{home}", fix)
+
+
+# ------------------------------------------------------------------------------- methods of tensors
+
+_OF_TENSORS = {
+    **dict.fromkeys(
+        ("data_ptr", "storage", "untyped_storage", "layout"),
+        "It is not laid out in memory before it is asked for: see x.detach().numpy()",
+    ),
+    "resize": "Write x.data = ftrans.numpy.resize(x, shape)",
+    "as_strided": "A value has no strides. Write x[...], x.expand, x.transpose, or x.diagonal",
+    "set_": "Write x.data = value",
+    "reinforce": "It was removed. Write (-log_prob * reward).sum().backward(), log_prob being the "
+    "logarithm of the probability of x",
+}
+"""What to write in the place of methods of PyTorch's tensors."""
+
+
+def of_tensors(name: str, kind: type) -> str:
+    """Returns what to write in the place of a method that tensors, of that type, have not."""
+    plain = name.removesuffix("_")
+    if "sparse" in name:
+        return "Tensors are dense"
+    if fix := _OF_TENSORS.get(plain) or _OF_TENSORS.get(name):
+        return fix
+    if plain != name and hasattr(kind, plain):
+        return f"Write x = x.{plain}(...)"
+    return f"Write ftrans.numpy.{name}(x, ...)" if hasattr(fnp, name) else ""

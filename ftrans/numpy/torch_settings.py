@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ftrans.config import set_default_dtype
-from ftrans.errors import ArgumentError
+from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.numpy import torch_kinds
 from ftrans.traceback import boundary
 
@@ -56,6 +58,35 @@ def _ignored(*args: Any, **kwargs: Any) -> None:
     """Has no effect here: there is nothing to set."""
 
 
+def autocast(device_type: Any = None, dtype: Any = None, enabled: bool = True, **_: Any) -> Any:
+    """Is a scope in which nothing is cast, if it is not enabled.
+
+    Raises:
+        UnsupportedError: where it is.
+    """
+    if enabled:
+        raise UnsupportedError(
+            "autocast: operations compute in the types of their operands.\n"
+            "  Write x.to(torch.float16) where that is wanted, or leave the line out."
+        )
+    return _as_ever()
+
+
+@contextlib.contextmanager
+def _as_ever() -> Iterator[None]:
+    yield
+
+
+def as_it_is(function: Callable[..., Any] | None = None, **_: Any) -> Any:
+    """Decorates the methods of a `Function` with what they do where nothing is cast: nothing."""
+    return (lambda given: given) if function is None else function
+
+
+AMP: dict[str, Any] = {
+    "autocast": boundary(autocast), "custom_fwd": as_it_is, "custom_bwd": as_it_is,
+}  # fmt: skip
+"""Names of `torch.amp`, and of `torch.cuda.amp`."""
+
 _IGNORED = """
     set_num_threads set_num_interop_threads use_deterministic_algorithms
     set_float32_matmul_precision set_flush_denormal
@@ -65,6 +96,8 @@ SETTINGS: dict[str, Any] = {
     "get_num_threads": lambda: os.cpu_count() or 1,
     "set_default_tensor_type": lambda t: set_default_dtype(torch_kinds.dtype_of(t)),
     "set_printoptions": boundary(set_printoptions),
+    "autocast": AMP["autocast"],
+    "is_autocast_enabled": lambda device_type=None: False,
     "typename": torch_kinds.typename,
     "newaxis": None,
     "contiguous_format": "torch.contiguous_format",

@@ -413,8 +413,10 @@ testing = _module("testing", assert_close=_functions.assert_close)
 cuda = _module(
     "cuda",
     is_available=lambda: "gpu" in [found.platform for found in _jax.local_devices()],
+    amp=_module("cuda.amp", **_settings.AMP),
     **dict.fromkeys(("manual_seed", "manual_seed_all"), manual_seed),
 )
+amp = _module("amp", **_settings.AMP)
 
 # so that `from ftrans.torch.autograd import Function` finds what is there already
 _sys.modules |= {

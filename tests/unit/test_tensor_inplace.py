@@ -1277,6 +1277,80 @@ def test_what_was_detached_before_data_are_assigned_keeps_what_it_saw() -> None:
     assert same.tolist() == [5.0, 6.0]
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "axes"),
+    [
+        ("t_", (), (1, 0)),
+        ("transpose_", (0, 1), (1, 0)),
+        ("swapaxes_", (0, -1), (1, 0)),
+        ("swapdims_", (1, 0), (1, 0)),
+    ],
+)
+def test_a_tensor_becomes_a_view_of_what_it_was(name: str, arguments: Any, axes: Any) -> None:
+    memory = np.arange(6.0).reshape(2, 3)
+    x = plain(memory)
+    row, same = x[1], x.detach()
+    assert getattr(x, name)(*arguments) is x
+    assert_close(x, memory.transpose(axes))
+    assert x._version == 1
+    row.add_(10)
+    x[0, 0] = 7
+    memory[1] += 10
+    memory[0, 0] = 7
+    assert_close(x, memory.transpose(axes))
+    assert_close(same, memory)
+    x.unsqueeze_(1).squeeze_().unsqueeze_(-1)
+    assert x.shape == (3, 2, 1)
+    same.zero_()
+    assert x.abs().sum().item() == row.abs().sum().item() == 0
+
+
+def test_a_result_that_becomes_a_view_keeps_its_history() -> None:
+    w = leaf([1, 2, 3])
+    y = w * 2
+    tail = y[1:]
+    before = y.sum()
+    y.unsqueeze_(0)
+    first = (y * tensor([[1.0], [2.0]])).sum()
+    tail.mul_(3)
+    y[0, 0] = 5
+    assert y.tolist() == [[5.0, 12.0, 18.0]]
+    (before + first + (y**2).sum()).backward()
+    assert w.grad.tolist() == [2 + 6, 8 + 2 * 12 * 6, 8 + 2 * 18 * 6]
+
+
+def test_a_leaf_becomes_a_view_where_no_gradients_are_recorded() -> None:
+    w = leaf([1, 2, 3])
+    with pytest.raises(GraphError, match=r"unsqueeze_: a leaf Variable that requires grad"):
+        w.unsqueeze_(0)
+    assert w.shape == (3,)
+    element = w[0]
+    with no_grad():
+        w.unsqueeze_(0)
+    assert w.is_leaf
+    assert w.requires_grad
+    (w * 3).sum().backward()
+    assert w.grad.tolist() == [[3.0, 3.0, 3.0]]
+    (element * 2).backward()  # computed of what it was
+    with pytest.raises(MutationError, match="t_: a tensor cannot be written to inside"):
+        func.grad(lambda x: w.t_().sum() * x)(1.0)
+
+
+def test_a_tensor_takes_the_data_of_a_view_of_its_own_memory() -> None:
+    x = plain([[1, 2], [3, 4]])
+    same = x.detach()
+    x.data = x.detach()[0]
+    x[1] = 5
+    same[0, 0] = 7
+    assert x.tolist() == [7.0, 5.0]
+    assert same.tolist() == [[7.0, 5.0], [3.0, 4.0]]
+    row = same[1]
+    row.data = same.T
+    row[1, 0] = 8
+    assert same.tolist() == [[7.0, 8.0], [3.0, 4.0]]
+    assert row.tolist() == [[7.0, 3.0], [8.0, 4.0]]
+
+
 @pytest.mark.parametrize("make", [lambda x: x, lambda x: x.clone()])
 @pytest.mark.parametrize("size", [1.0, tensor(0.0)])
 def test_a_view_keeps_its_gradient_after_a_write_to_its_base_under_no_grad(

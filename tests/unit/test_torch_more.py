@@ -804,6 +804,36 @@ def test_functions_of_networks_by_other_orders() -> None:
         torch.embedding(table, at, -1, True)
 
 
+def test_rules_are_decorated_for_what_casts_nothing() -> None:
+    amp, old = torch.amp, torch.cuda.amp
+    decorators = [
+        (amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16), amp.custom_bwd),
+        (old.custom_fwd, old.custom_bwd),
+    ]
+    for forwards, backwards in decorators:
+
+        class Exp(torch.autograd.Function):
+            @staticmethod
+            @forwards
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(y := x.exp())
+                return y
+
+            @staticmethod
+            @backwards
+            def backward(ctx: Any, ct: Any) -> Any:
+                return ct * ctx.saved_tensors[0]
+
+        x = leaf([0.0, 1.0])
+        Exp.apply(x).sum().backward()
+        np.testing.assert_allclose(x.grad, np.exp([0, 1]), rtol=1e-6)
+    with torch.autocast("cuda", enabled=False):
+        assert not torch.is_autocast_enabled()
+    assert amp.autocast("cpu", torch.float16, False)(lambda x: x + 1)(2) == 3
+    with pytest.raises(UnsupportedError, match=r"torch.float16"):
+        torch.autocast("cuda")
+
+
 def test_settings_are_said_in_vain_or_are_numpys() -> None:
     assert torch.set_num_threads(1) is None
     assert torch.use_deterministic_algorithms(True, warn_only=True) is None
