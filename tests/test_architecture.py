@@ -56,18 +56,18 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6000,
-    "custom": 5725,
+    "autograd": 5993,
+    "custom": 5754,
     "external": 1167,
-    "func": 7706,
+    "func": 7707,
     "interop": 2567,
     "interpreters": 4081,
     "ir": 2809,
     "nn": 3774,
-    "numpy": 11480,
+    "numpy": 11482,
     "primitives": 10235,
     "random": 1507,
-    "runtime": 5155,
+    "runtime": 5171,
     "scipy": 905,
     "torch": 768,
     "verify": 3233,

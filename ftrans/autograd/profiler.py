@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ftrans.autograd.profiler_util import DECLINED
 from ftrans.numpy.advice import declining
+from ftrans.runtime.event_list import DECLINED
 from ftrans.runtime.profile import emit_itt, emit_nvtx, profile, record_function
 
 __all__ = ["emit_itt", "emit_nvtx", "profile", "record_function"]

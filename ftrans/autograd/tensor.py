@@ -79,7 +79,7 @@ class Tensor(metaclass=_Kind):
     It is made by `tensor`, `as_tensor`, `from_numpy`, or by operations on tensors.
     """
 
-    __slots__ = ("__weakref__", "_edge", "_index", "_meta", "_type", "_v")
+    __slots__ = ("__dict__", "__weakref__", "_edge", "_index", "_meta", "_type", "_v")
 
     _v: Any
     """An array that nobody writes to, the `Tape` in which the value is pending, or `STALE`."""

@@ -18,7 +18,7 @@ from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.errors import ConcretizationError, DTypeError, GraphError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
-from ftrans.ir.stack import untraced
+from ftrans.ir.stack import state, untraced
 from ftrans.ir.trail import Trail
 from ftrans.numpy import protocols
 from ftrans.numpy.methods import named
@@ -104,9 +104,9 @@ class ValueMembers:
         """Returns the value as a NumPy array that is read-only, since others may have saved it.
 
         It raises a `GraphError` where the tensor requires grad, since no gradients go through it,
-        unless one says `force`.
+        unless one says `force`, or they are not recorded.
         """
-        if self.requires_grad and not force and not calling.is_on():
+        if state.grad and not force and self.requires_grad and not calling.is_on():
             raise GraphError(
                 f"Can't call numpy() on Tensor that requires grad.\n  x: {self._type}\n"
                 f"  Use x.detach().numpy() instead."

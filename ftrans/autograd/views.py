@@ -8,6 +8,7 @@ next looked at. What was computed before keeps what it was computed of.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -69,7 +70,8 @@ def as_view(
         # what has the same memory without the history is kept, so that it is shared for good
         x = next((y for y in _views_of(base) if y._metadata().get is _same), base)
         of = ref(base) if x is base else x
-    meta.of, meta.get, meta.detached = of, get, detached
+    meta.of, meta.get = of, get
+    meta.detached = detached or (not state.grad and x.requires_grad)
     meta.fixed = fixed or (None if state.grad or detached else NO_GRAD)
     views = x._metadata().views
     if len(views) > 8:
@@ -164,13 +166,8 @@ def _rename(x: Tensor, new: Tensor) -> None:
 def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
     meta = x._metadata()
     parent = meta.parent
+    _check(name, x, detached, new.requires_grad)
     if parent is not None:
-        moves = new.requires_grad or _base_of_history(x).requires_grad
-        if meta.fixed is not None and state.grad and moves:
-            raise GraphError(
-                f"{name}: {meta.fixed}\n  view: {x._type}\n  Write x = x.clone() first."
-            )
-        _check(name, x, detached)
         if (base := put(parent, meta.get, new)) is not None:
             _write(name, parent, base, detached or meta.detached)
             meta.version += 1
@@ -188,7 +185,6 @@ def _write(name: str, x: Tensor, new: Tensor, detached: bool) -> None:
             pend(found, x, found.code_of(new))
             _keep_again(x)
         return
-    _check(name, x, detached)
     if _only_renames(x, new):
         _rename(x, new)
         return
@@ -241,6 +237,11 @@ def take_data(x: Tensor, value: Tensor) -> None:
     _check_outside("x.data", x)
     settle(value)
     settle(x)
+    if x._metadata().leaf and not value._type.is_inexact:
+        raise DTypeError(
+            f"x.data: only floating point and complex numbers have gradients.\n"
+            f"  tensor: {x._type}\n  value: {value._type}"
+        )
     target = x._target()
     if isinstance(target, Edge):
         if value._type is not x._type:
@@ -265,8 +266,8 @@ def become(name: str, x: Tensor, make: Callable[[Tensor], Tensor], detached: boo
     _check(name, x, detached)
     settle(x)
     was, own, old = made(x._v, 0, x._type), x._metadata(), Meta()
-    for name in ("of", "get", "fixed", "detached", "version", "views"):
-        setattr(old, name, getattr(own, name))
+    for what in ("of", "get", "fixed", "detached", "version", "views", "inference"):
+        setattr(old, what, getattr(own, what))
     was._edge, was._meta, views, own.views = x._edge, old, _views_of(x), []
     for found in views:  # which are views of what it was from here on
         settle(found)
@@ -274,8 +275,8 @@ def become(name: str, x: Tensor, make: Callable[[Tensor], Tensor], detached: boo
         found._metadata().detached |= own.leaf
     if old.parent is not None:
         old.parent._metadata().views.append(ref(was))
-    new = make(was)
-    settle(new)
+    with differentiating(tape()) if was._edge else nullcontext():  # also where others record none
+        settle(new := make(was))
     x._v, x._type, meta = plain(new._v), new._type, new._metadata()
     own.of, own.get, own.detached = meta.of, meta.get, meta.detached
     own.parent._metadata().views.append(ref(x))  # type: ignore[union-attr]
@@ -296,8 +297,10 @@ def _check_outside(name: str, x: Tensor) -> None:
 
 
 def _base_of_history(x: Tensor) -> Tensor:
-    """Returns what a tensor is a view of in the end, as far as gradients go through."""
-    while x._meta is not None and x._meta.of is not None and not x._meta.detached:
+    """Returns what a tensor is a view of in the end, as far as it is not detached by itself."""
+    while (
+        x._meta is not None and x._meta.of is not None and (x._meta.fixed or not x._meta.detached)
+    ):
         x = x._meta.of
     return x
 
@@ -330,8 +333,13 @@ def keep_grad(x: Tensor, moves: bool = True) -> None:
         segment.values.setdefault(position, x._v)
 
 
-def _check(name: str, x: Tensor, detached: bool) -> None:
-    if x._metadata().leaf and state.grad and not detached:
+def _check(name: str, x: Tensor, detached: bool, moves: bool = False) -> None:
+    """Raises where a tensor is not to be written to, by what requires grad if it `moves`."""
+    meta = x._metadata()
+    fixed = state.grad and meta.parent is not None and meta.fixed
+    if fixed and (moves or _base_of_history(x).requires_grad):
+        raise GraphError(f"{name}: {fixed}\n  view: {x._type}\n  Write x = x.clone() first.")
+    if meta.leaf and state.grad and not detached:
         raise GraphError(
             f"{name}: a leaf Variable that requires grad is being used in an in-place operation.\n"
             f"  tensor: {x._type}\n"

@@ -48,10 +48,10 @@ def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> 
         if reuse is not None and params is not None:
             if config.check:
                 now = lambda: _traced_anew(author, inputs, extra, around)  # noqa: E731
-                before = facts(params, reuse.weak, reuse.kept)
+                before = facts(params, reuse.made, reuse.weak, reuse.kept)
                 compare(author.name, reuse, reuse.guards, before, now)
             author.__dict__.update(reuse.kept, taken_over=True)
-            return _bound(sources([*inputs, *extra]), params, reuse.weak)
+            return _bound([*sources([*inputs, *extra]), *reuse.made], params, reuse.weak)
     try:
         traced = _traced(author, inputs, extra, around)
         if asks() != around:
@@ -62,8 +62,10 @@ def record(author: Author, values: Sequence[Any], known: Sequence[Any] = ()) -> 
             raise  # the rule that this one is called in may be called later
     else:
         results = _bound(traced.operands, traced.params, traced.weak)
-        if key is not None and traced.is_closed and results:
-            author.memory.learn(key, author.guards, results[0], traced.weak, author.kept())
+        if key is not None and traced.made is not None and results:
+            author.memory.learn(
+                key, author.guards, results[0], traced.made, traced.weak, author.kept()
+            )
         return results
     raise TracedArrayError(
         f"{author.name}: it asks for plain arrays, by np.asarray(x) or its like, and is traced.\n"
@@ -95,7 +97,7 @@ def _traced_anew(
     try:
         with opened(Frame(author.name, entered=here())):
             traced = _traced(author, inputs, extra, around)
-        return facts(traced.params if traced.is_closed else None, traced.weak, author.kept())
+        return facts(traced.params, traced.made, traced.weak, author.kept())
     finally:
         author.__dict__.clear()
         author.__dict__.update(before)
@@ -108,13 +110,14 @@ class _Traced(NamedTuple):
         operands: the inputs, and what was captured.
         params: of the equation.
         weak: which results were Python scalars.
-        is_closed: whether it depends on nothing but its inputs, and on what its code reads.
+        made: the arrays that it captured, which its code has made, if it depends on nothing but its
+            inputs and what its code reads; else None.
     """
 
     operands: list[Any]
     params: Params
     weak: list[bool]
-    is_closed: bool
+    made: tuple[Any, ...] | None
 
 
 def _traced(author: Author, inputs: Sequence[Any], extra: Sequence[Any], around: Asks) -> _Traced:
@@ -181,7 +184,21 @@ def _traced(author: Author, inputs: Sequence[Any], extra: Sequence[Any], around:
             "saved": False,
         }
     )
-    return _Traced(operands, params, weak, not demanded and len(operands) == len(declared))
+    # nothing that is understood can have captured an array that it was not given
+    made = operands[len(declared) :]
+    is_closed = not demanded and not (extra and made) and _are_small(made)
+    return _Traced(operands, params, weak, tuple(made) if is_closed else None)
+
+
+_MOST_MADE = 1 << 16
+"""So many bytes are kept of arrays that a call makes."""
+
+
+def _are_small(values: Sequence[Any]) -> bool:
+    """Tells whether values are arrays that are not large; those of rank 0 may be literals."""
+    if not all(type(x) is not Tracer and x.ndim for x in values):
+        return False
+    return sum([x.nbytes for x in values]) <= _MOST_MADE
 
 
 def _demands() -> int:

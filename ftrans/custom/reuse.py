@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ftrans.config import config
 from ftrans.errors import CheckError
 from ftrans.ir import Params, Program, Tracer
@@ -33,12 +35,14 @@ class Reuse(NamedTuple):
         guards: what must be as it was.
         held: returns the params of the equation, kept weakly: the cache of programs keeps the
             programs, and they keep the rule alive that this is remembered with.
+        made: the arrays that it made, and captured.
         weak: which results were Python scalars.
         kept: what the author has left.
     """
 
     guards: Any
     held: Callable[[], Params | None]
+    made: tuple[Any, ...]
     weak: list[bool]
     kept: dict[str, Any]
 
@@ -56,7 +60,7 @@ class _Never:
         return False
 
 
-_NEVER = Reuse(_Never, lambda: None, [], {})
+_NEVER = Reuse(_Never, lambda: None, (), [], {})
 
 
 class Memory:
@@ -79,7 +83,13 @@ class Memory:
         return self._entries.get(key)
 
     def learn(
-        self, key: Any, guards: Callable[[], Any], result: Tracer, weak: list[bool], kept: Any
+        self,
+        key: Any,
+        guards: Callable[[], Any],
+        result: Tracer,
+        made: tuple[Any, ...],
+        weak: list[bool],
+        kept: Any,
     ) -> None:
         """Lets later calls take one over, as long as what its code reads is as it is.
 
@@ -87,6 +97,7 @@ class Memory:
             key: what such calls have in common.
             guards: returns what the code reads; None where that is not known.
             result: the first result, of the equation that was recorded.
+            made: the arrays that it made, and captured.
             weak: which results were Python scalars.
             kept: what the author has left.
         """
@@ -96,9 +107,8 @@ class Memory:
         if len(self._entries) >= _MOST:
             self._entries = {}
         equation, _, _ = result.frame.produced(result.index)  # an equal one may have been there
-        self._entries[key] = (
-            _NEVER if found is None else Reuse(found, weakref.ref(equation.params), weak, kept)
-        )
+        held = weakref.ref(equation.params)
+        self._entries[key] = _NEVER if found is None else Reuse(found, held, made, weak, kept)
 
 
 _MOST = 64
@@ -207,13 +217,15 @@ def compare(
             raise _differs(name, guards, what, value, now[what])
 
 
-def facts(params: Params | None, weak: list[bool], kept: dict[str, Any]) -> dict[str, Any]:
-    """Returns what is compared of a call; `params` is None where it captures something."""
-    if params is None:
+def facts(
+    params: Params, made: tuple[Any, ...] | None, weak: list[bool], kept: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns what is compared of a call; `made` is None where it captures something else."""
+    if made is None:
         return {"what it captures": "a value outside of it"}
-    spec = params["spec"]
+    spec, arrays = params["spec"], [np.asarray(x) for x in made]
     return {
-        "what it captures": "nothing",
+        "what it captures": [(x.dtype, x.shape, x.tobytes()) for x in arrays] or "nothing",
         **{what: _fact(params[what]) for what in params if what != "spec"},
         "how its parts belong together": spec._replace(batch=None),
         "its rule for batches": getattr(spec.batch, "unguarded", spec.batch),

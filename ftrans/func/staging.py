@@ -384,6 +384,7 @@ def rule_frame(
     frame = kind(name, closed, here())
     frame.rule, frame.differentiates = _no_array, -1
     with opened(frame):
+        frame.floor = frame.depth  # what is created in it is of it, so that a call is like the next
         if asks is not None:
             frame.asks = asks
         given = frame.declare(inputs)

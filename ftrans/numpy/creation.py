@@ -37,6 +37,7 @@ from ftrans.numpy.promotion import (
 )
 from ftrans.numpy.shaping import broadcast_arrays, expand_dims, ravel, reshape, spread
 from ftrans.numpy.views import copied, viewed
+from ftrans.primitives import scalar
 from ftrans.runtime.device import placed
 from ftrans.runtime.jaxlink import to_jax, x64
 
@@ -101,7 +102,8 @@ def asarray(a: Any, dtype: Any = None, *, device: Any = None, copy: bool | None 
         >>> asarray([1.0, 2.0])
         array([1., 2.], dtype=float32)
     """
-    out = made(as_array(a, dtype, default_dtype), device)
+    x = as_array(a, dtype, default_dtype)
+    out = made(scalar(a, x.dtype) if is_scalar(a) and is_tracing() else x, device)
     return copied(out) if copy and out is a else out
 
 

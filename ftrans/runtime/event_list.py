@@ -201,3 +201,19 @@ class EventList(list):
                 if event.stack and value > 0:
                     frames = [*reversed(event.stack), event.key]
                     file.write(";".join(x.translate(clean) for x in frames) + f" {value}\n")
+
+
+_NVPROF = (
+    "nvprof knows no GPU that JAX runs on. For what one does, write "
+    "profile(compiled_trace_dir=...), or emit_nvtx() under nsys."
+)
+DECLINED = {
+    "EnforceUnique": "Keep what was seen in a set: if key in seen.",
+    "Kernel": "What a device runs is waited for: its time is that of the event itself.",
+    "KinetoStepTracker": "Count steps with itertools.count().",
+    "MemRecordsAcc": "Sort records by their time, and write bisect.bisect_left(times, start).",
+    "StringTable": "Names are as they are written: there are no mangled ones of C++.",
+    "load_nvprof": _NVPROF,
+    "parse_nvprof_trace": _NVPROF,
+}
+"""What to write for names of PyTorch's that are not there."""

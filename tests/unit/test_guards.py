@@ -14,6 +14,7 @@ import pytest
 
 import ftrans
 import ftrans.numpy as fnp
+import ftrans.torch as torch
 from ftrans import func
 from ftrans.autograd import Function
 from tests.helpers import assert_close
@@ -118,6 +119,20 @@ class Cosine(Function):
         return -ct * Sine.apply(*ctx.saved_tensors)
 
 
+class Creates(Function):
+    """Is x * x * (1, 2, 3), by arrays that it makes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * (fnp.asarray(np.arange(3.0)) + torch.ones_like(x)) + torch.tensor(0.0)
+
+    @staticmethod
+    def backward(ctx, ct):
+        (x,) = ctx.saved_tensors
+        return ct * x * (2 * np.linspace(1.0, 3.0, 3)) + torch.zeros(3)
+
+
 TAKEN: dict[str, tuple[Any, Any, Any]] = {
     "a rule": (Cube.apply, 3 * X**2, 6 * X),
     "by others": (ByOthers.apply, 3 * X**2, 6 * X),
@@ -126,6 +141,7 @@ TAKEN: dict[str, tuple[Any, Any, Any]] = {
     "opaque": (Opaque.apply, 3 * X**2, None),
     "opaque with a context": (Sine.apply, np.cos(X), -np.sin(X)),
     "opaque with a rule": (Cosine.apply, -np.sin(X), -np.cos(X)),
+    "that creates": (Creates.apply, 2 * X * [1, 2, 3], None),
     "custom_vjp": (cubed, 3 * X**2, 6 * X),
     "custom_jvp": (cubed_forward, 3 * X**2, 6 * X),
 }

@@ -14,7 +14,7 @@ from jax import numpy as jnp
 import ftrans
 from ftrans import Tensor, tensor
 from ftrans.autograd import no_grad
-from ftrans.errors import GraphError, MissingAttributeError, ShapeError
+from ftrans.errors import DTypeError, GraphError, MissingAttributeError, ShapeError
 from ftrans.ir.dtype import bfloat16
 from tests.helpers import assert_close
 
@@ -457,6 +457,30 @@ def test_data_that_is_assigned_leaves_other_names_what_they_are() -> None:
     assert_close(y.detach(), [1.0, 2.0])
     (x * y).sum().backward()
     assert_close(x.grad, [1.0, 2.0])
+
+
+def test_data_of_integers_have_no_gradients() -> None:
+    x = leaf([1.0])
+    with pytest.raises(DTypeError, match=r"only floating point(.|\n)*value: i32\[1\]"):
+        x.data = tensor([1], dtype="int32")
+    assert x.tolist() == [1.0]
+
+
+def test_a_tensor_has_attributes_of_the_users() -> None:
+    x = leaf([1.0])
+    x.rate = 0.1
+    assert x.rate == 0.1
+    with pytest.raises(AttributeError, match="no attribute 'momentum'"):
+        _ = x.momentum
+    assert not hasattr(x * 2, "rate")
+
+
+def test_an_array_is_given_where_no_gradients_are_recorded() -> None:
+    x = leaf([1.0, 2.0])
+    with pytest.raises(GraphError, match=r"Can't call numpy\(\)"):
+        x.numpy()
+    with no_grad():
+        assert x.numpy().tolist() == np.asarray(x).tolist() == [1.0, 2.0]
 
 
 def test_data_that_is_no_tensor_is_refused() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ftrans import Tensor, config, func, tensor
-from ftrans.autograd import Function, enable_grad, grad, no_grad
+from ftrans.autograd import Function, enable_grad, grad, inference_mode, no_grad
 from ftrans.errors import DTypeError, FtransError, GraphError, MutationError, ShapeError
 from tests.helpers import assert_close
 
@@ -1334,6 +1334,43 @@ def test_a_leaf_becomes_a_view_where_no_gradients_are_recorded() -> None:
     (element * 2).backward()  # computed of what it was
     with pytest.raises(MutationError, match="t_: a tensor cannot be written to inside"):
         func.grad(lambda x: w.t_().sum() * x)(1.0)
+
+
+def test_what_becomes_a_view_keeps_its_history_and_mode_where_none_is_recorded() -> None:
+    w = leaf([[1, 2, 3], [4, 5, 6]])
+    y = w * 2
+    with no_grad():
+        y.t_()
+    assert y.requires_grad
+    (y * tensor([[1.0, 2.0]])).sum().backward()
+    assert w.grad.tolist() == [[2.0] * 3, [4.0] * 3]
+    with inference_mode():
+        c = plain([[1, 2]])
+        c.t_()
+    assert c.is_inference()
+    with no_grad():
+        v = y[0]
+    with pytest.raises(GraphError, match=r"unsqueeze_: A view was created in no_grad mode"):
+        v.unsqueeze_(0)
+    with pytest.raises(GraphError, match=r"unsqueeze_: It is one of several views"):
+        (w * 2).unbind()[0].unsqueeze_(0)
+
+
+def test_a_view_made_without_gradients_has_none_after_writes_either() -> None:
+    a = leaf([1, 1])
+    with no_grad():
+        b = a[:1]
+        a -= 0.5
+    assert b.tolist() == [0.5]
+    assert not b.requires_grad
+    with no_grad():
+        b *= 3
+    assert a.tolist() == [1.5, 0.5]
+    assert not b.requires_grad
+    (a * b).sum().backward()
+    assert a.grad.tolist() == [1.5, 1.5]
+    with pytest.raises(GraphError, match=r"A view was created in no_grad mode"):
+        b.add_(1)
 
 
 def test_a_tensor_takes_the_data_of_a_view_of_its_own_memory() -> None:
