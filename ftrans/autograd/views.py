@@ -71,7 +71,7 @@ def as_view(
         x = next((y for y in _views_of(base) if y._metadata().get is _same), base)
         of = ref(base) if x is base else x
     meta.of, meta.get = of, get
-    meta.detached = detached or (not state.grad and x.requires_grad)
+    meta.detached = detached or not (state.grad or OPEN or not x.requires_grad)
     meta.fixed = fixed or (None if state.grad or detached else NO_GRAD)
     views = x._metadata().views
     if len(views) > 8:

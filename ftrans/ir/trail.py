@@ -93,7 +93,7 @@ class Trail(Frame):
     def begin(self) -> None:
         """Goes to the step before the first; `declare` does."""
         # the depth tells the two traces of a Hessian apart, which have one name
-        key = (self.name, self.depth, *self.input_types)
+        key = (self.name, self.depth, state.of_tensors, *self.input_types)
         root = _roots.get(key)
         if root is None or root.leaves:
             self.made = []

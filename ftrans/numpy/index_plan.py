@@ -98,7 +98,7 @@ class Plan(NamedTuple):
     Attributes:
         steps: what leads from the array to what is read.
         shape: that of what is read.
-        is_view: whether NumPy would read a view of the array.
+        is_view: whether NumPy reads a view of the array, or PyTorch where it is a tensor.
     """
 
     steps: tuple[Step, ...]
@@ -130,17 +130,18 @@ def plan_index(x: Any, index: Any, mode: str | None = None) -> Plan:
     key = _key(given) if lenient is None else None
     if key is None:
         return _plan(type_, given, lenient)
-    plan = _plans.get((type_, key))
+    key = (type_, state.of_tensors, *key)
+    plan = _plans.get(key)
     if plan is None:
         if len(_plans) > 4096:
             _plans.clear()
-        plan = _plans[type_, key] = _plan(type_, given)
+        plan = _plans[key] = _plan(type_, given)
     return plan
 
 
 _MODES = (None, "drop", "fill", "clip", "promise_in_bounds")
 _plans: dict[Any, Plan] = {}
-"""Plans that hold no array, by the type of the array and the index."""
+"""Plans that hold no array, by the type of the array, what it stands for, and the index."""
 
 
 def _key(given: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -245,10 +246,11 @@ def _plan(type_: Any, given: tuple[Any, ...], mode: str | None = None) -> Plan:
         n, m = len(batch), len(others)
         steps.transpose((*range(n, n + place), *range(n), *range(n + place, n + m)))
     steps.reshape(tuple(result))
+    is_element = items and len(positions) + numbers == len(items)
     return Plan(
         tuple(steps),
         tuple(result),
-        is_view=not fancy and not copies and not (items and len(positions) + numbers == len(items)),
+        is_view=not (fancy or copies or (is_element and not state.of_tensors)),
     )
 
 

@@ -1,7 +1,8 @@
 """Writing in place, as NumPy does it: `x += v`, `x.fill(v)`, `x.sort()`, `np.copyto`, `np.add.at`.
 
 On a traced value each of these gives the value a new version, which its other names and its views
-see. Scalars, such as `x[0]` of a vector, are no arrays: `+=` gives the name another one.
+see. Scalars, such as `x[0]` of a vector, are no arrays: `+=` gives the name another one, unless
+they stand for tensors.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def in_place_of(function: Function, sign: str) -> Function:
                 elif primitive is not None and (kind is float or kind is int):
                     partner = scalar(other, t.dtype)
                 if partner is not None:
-                    if t.shape:  # no frame further in can have captured it
+                    if t.shape or state.of_tensors:  # no frame further in can have captured it
                         self.index = frame.take(primitive, self.index, partner).index
                         return self
                     if self.index >= 0:  # what is passed may be an array of rank zero
@@ -268,7 +269,7 @@ def writing(name: str, function: Function) -> Function:
     """Makes the method by a name that writes what a function of a value returns, and returns it."""
 
     def written(x: Any, *args: Any, **kwargs: Any) -> Any:
-        if not x.type.ndim:
+        if not can_change(x):
             return Tracer.__getattr__(x, name)  # type: ignore[attr-defined]  # which raises
         new = function(x, *args, **kwargs)
         if not np.can_cast(type_of(new).dtype, x.dtype, "same_kind"):

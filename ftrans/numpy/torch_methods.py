@@ -408,6 +408,13 @@ MEANT: dict[str, Function] = {
 """What methods of tensors do, as functions of values."""
 
 
+_WRITTEN: dict[str, Function] = {
+    "copy_": lambda x, new, *_: fnp.broadcast_to(fnp.asarray(new, x.dtype), x.shape),
+    "fill_": fnp.full_like, "zero_": fnp.zeros_like,
+}  # fmt: skip
+"""What others write."""
+
+
 def install() -> None:
     """Gives traced values these methods."""
     found = MEANT
@@ -429,6 +436,7 @@ def install() -> None:
     for name, target in entries(ELEMENTWISE):
         own = found.get(name) or _of_values(function_of(name, target))
         found[f"{name}_"] = writing(f"{name}_", own)
+    found |= {name: writing(name, of_value) for name, of_value in _WRITTEN.items()}
     give(found)
 
 

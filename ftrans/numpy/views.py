@@ -158,9 +158,9 @@ def is_place_of(x: Any, index: Any, base: Tracer) -> bool:
 def is_array(x: Tracer) -> bool:
     """Tells whether a value can be changed in place, as arrays can and NumPy's scalars cannot.
 
-    Those of rank zero can where they are views, or were passed as arrays.
+    Those of rank zero can where they are views, were passed as arrays, or stand for tensors.
     """
-    if x.type.shape or id(x) in memories:
+    if x.type.shape or state.of_tensors or id(x) in memories:
         return True
     source = source_of(x)
     if not isinstance(source, np.ndarray) or not is_held(source):

@@ -100,12 +100,11 @@ class Square(torch.autograd.Function):
 )
 @pytest.mark.parametrize("remove", ["mutations", "mutations_and_views"])
 def test_t19_functionalize(function: Callable[[Any], Any], remove: str) -> None:
-    """Differs: of rank zero, methods as `x.add_(...)` say to write `x[...] = x.add(...)`."""
+    """Works."""
     x = constant([1.0, 2.0])
     same(torch.func.functionalize(function, remove=remove)(x), function(x))
     same(x, [1.0, 2.0])
-    with pytest.raises(RuntimeError, match=r"'add_'(.|\n)*Write x\[\.\.\.\] = x\.add\("):
-        torch.func.functionalize(lambda x: x.clone().add_(1), remove=remove)(constant(1.0))
+    same(torch.func.functionalize(lambda x: x.clone().add_(1), remove=remove)(constant(1.0)), 2.0)
 
 
 def test_t20_debug_unwrap() -> None:
@@ -240,7 +239,7 @@ def doubled(x: Any) -> Any:
 
 
 def test_t27_in_place_on_the_argument() -> None:
-    """Differs: the argument stays as it was; of rank zero, `x.mul_` says `x[...] = x.mul(...)`."""
+    """Differs: the argument stays as it was."""
     x = constant([3.0, 4.0])
     same(grad(doubled)(x), [2.0, 2.0])
     same(vmap(doubled)(x), [6.0, 8.0])
@@ -248,8 +247,7 @@ def test_t27_in_place_on_the_argument() -> None:
     same(x, [3.0, 4.0])
     same(grad(lambda x: x.mul_(2).sum())(x), [2.0, 2.0])
     same(x, [3.0, 4.0])
-    with pytest.raises(RuntimeError, match=r"no attribute 'mul_'(.|\n)*Write x\[\.\.\.\] = x\.mul"):
-        grad(lambda x: x.mul_(2))(constant(3.0))
+    same(grad(lambda x: x.mul_(2))(constant(3.0)), 2.0)
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
         doubled(leaf([3.0, 4.0]))
 

@@ -1028,8 +1028,79 @@ def test_what_is_transformed_has_the_methods_of_tensors_that_write() -> None:
     values = drawn(torch.zeros(2, 50))
     assert 2.0 <= values.min() < values.max() < 3.0
     assert not (values[0] == values[1]).any()
-    with pytest.raises(AttributeError, match=r"no attribute 'lerp_'"):
-        func.vmap(lambda x: x.clone().lerp_(x, 0.5))(torch.ones(3))
+    halves = func.vmap(lambda x: x.clone().lerp_(x * 0, 0.5))(torch.ones(3))
+    assert halves.tolist() == [0.5, 0.5, 0.5]
+
+
+def _base_of_an_element(x: Any) -> Any:
+    y = x.clone()
+    z = y[0]
+    y.mul_(x)
+    return z
+
+
+def _element(x: Any) -> Any:
+    y = x.clone()
+    z = y[0]
+    z += x[1]
+    y.select(0, 2).fill_(3).sub_(x[0])
+    return (y * x).sum()
+
+
+def _several_names(x: Any) -> Any:
+    total = torch.zeros((), dtype=torch.float64)
+    found = total
+    for v in x:
+        total += v * v
+    return found
+
+
+def _elements_in_turn(x: Any) -> Any:
+    y = x.clone()
+    for i in range(3):
+        v = y[i]
+        v.mul_(v)
+    y[1].copy_(x[2]).zero_()
+    return y.sum()
+
+
+def _of_a_sum(x: Any) -> Any:
+    y = x.sum()
+    z = y.view(())
+    z.add_(1).mul_(x[0])
+    return y
+
+
+@pytest.mark.parametrize(
+    "function", [_base_of_an_element, _element, _several_names, _of_a_sum, _elements_in_turn]
+)
+def test_what_is_transformed_is_written_to_where_it_has_rank_zero(function: Any) -> None:
+    """As it is where it is not transformed, of which finite differences are known."""
+    x = torch.tensor([1.5, 2.0, -0.5], dtype=torch.float64)
+    value, step = function(x).item(), 1e-6
+    slopes = [
+        (function(x + step * row) - function(x - step * row)).item() / (2 * step)
+        for row in torch.eye(3, dtype=torch.float64)
+    ]
+    found = func.grad_and_value(function)(x)
+    assert_close(found[1], value, 1e-12)
+    assert_close(found[0], slopes, 1e-8)
+    assert_close(func.jacfwd(function)(x), slopes, 1e-8)
+    assert_close(func.vmap(function)(torch.stack([x, x])), [value, value], 1e-12)
+    leaf = x.clone().requires_grad_()
+    function(leaf).backward()
+    assert_close(leaf.grad, slopes, 1e-8)
+    array = x.numpy()  # of which elements are no arrays
+    assert func.grad(lambda x: _several(x))(array).tolist() == [1.0, 0.0, 0.0]
+    assert func.grad(lambda x: _several(x))(x).tolist() == [1.0, 1.0, 0.0]
+
+
+def _several(x: Any) -> Any:
+    y = x * 1
+    z = y[0]
+    w = z
+    w += x[1]
+    return z
 
 
 @pytest.mark.parametrize("around", [lambda f: f, func.vmap])
