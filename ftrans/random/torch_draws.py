@@ -18,7 +18,7 @@ import ftrans.numpy as fnp
 from ftrans.config import config
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.ir import type_of
-from ftrans.ir.dtype import is_float
+from ftrans.ir.dtype import is_complex, is_float, is_inexact, real_of
 from ftrans.numpy import finfo, iinfo
 from ftrans.numpy.index_plan import require
 from ftrans.numpy.methods import sizes_of
@@ -109,8 +109,12 @@ def float_of(dtype: Any, *ends: Any) -> Any:
 
 @sized
 def rand(shape: Any, dtype: Any = None, generator: Generator | None = None) -> Any:
-    """Returns random numbers from 0 up to but without 1."""
-    return rng_of(generator).random(shape, float_of(dtype))
+    """Returns random numbers from 0 up to but without 1; of complex ones, both parts are such."""
+    kind = np.dtype(float_of(dtype))
+    if is_complex(kind):
+        real, imag = [rand(shape, dtype=real_of(kind), generator=generator) for _ in range(2)]
+        return real + 1j * imag
+    return rng_of(generator).random(shape, kind)
 
 
 @sized
@@ -251,7 +255,9 @@ def uniform_(
 ) -> Any:
     """Writes random numbers from one up to another: `uniform_(from, to)`."""
     low, high = to.get("from", low), to.get("to", high)
-    return self.copy_(low + (high - low) * rand(self.shape, generator=generator))
+    kind = self.dtype if is_inexact(self.dtype) else None
+    least = low * (1 + 1j) if is_complex(self.dtype) else low
+    return self.copy_(least + (high - low) * rand(self.shape, dtype=kind, generator=generator))
 
 
 def bernoulli_(self: Any, p: Any = 0.5, *, generator: Generator | None = None) -> Any:

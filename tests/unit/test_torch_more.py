@@ -514,6 +514,26 @@ def test_draws_follow_their_distributions(name: str) -> None:
     assert torch.equal(x, again)
 
 
+def parts(x: Any, dtype: Any) -> Any:
+    assert x.dtype == dtype
+    return torch.view_as_real(x).numpy().astype(float).T
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_parts_of_complex_numbers_are_uniform(dtype: Any) -> None:
+    x = torch.rand(4000, dtype=dtype, generator=seeded())
+    torch.manual_seed(0)
+    like = torch.rand_like(x)
+    written = torch.zeros(4000, dtype=dtype).uniform_(2.0, 4.0, generator=seeded())
+    for drawn, first, size in ((x, 0, 1), (like, 0, 1), (written, 2, 2)):
+        for part in parts(drawn, dtype):
+            assert scipy.stats.kstest(part, scipy.stats.uniform(first, size).cdf).pvalue > 1e-3
+        assert abs(np.corrcoef(parts(drawn, dtype))[0, 1]) < 0.1
+    assert torch.equal(x, torch.rand(4000, dtype=dtype, generator=seeded()))
+    mapped = func.vmap(lambda z: z + torch.rand_like(z), randomness="different")(x)
+    assert scipy.stats.kstest(parts(mapped - x, dtype)[1], "uniform").pvalue > 1e-3
+
+
 def test_draws_of_integers() -> None:
     x = torch.zeros(4000, dtype=torch.int64).geometric_(0.3, generator=seeded())
     assert x.min().item() == 1
