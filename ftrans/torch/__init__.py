@@ -340,6 +340,7 @@ _found |= {name: _lifted(getattr(_draws, name)) for name in _DRAWING.split()}
 _found |= {name: _creating(getattr(_functions, name)) for name in _CREATING.split()}
 _found |= {name: _creating(getattr(_draws, name)) for name in _CREATING_DRAWN.split()}
 _found |= {name: _creating(make) for name, make in _functions.CREATING.items()}
+_found |= {name: _functions.kind_made_by(_found[name]) for name in _kinds.CREATING}
 _found["broadcast_shapes"] = _np.broadcast_shapes
 _found |= {name: _lifted(getattr(_nn, name)) for name in _nn_names.TOO.split()}
 _losses = {name: _nn_names.numbered(getattr(_nn, name)) for name in _nn_names.LOSSES.split()}

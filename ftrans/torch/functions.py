@@ -1,7 +1,7 @@
 """PyTorch's functions that are none of `ftrans.numpy` by another name, as functions of values.
 
-They take and return arrays and traced values, and but for `checkpoint` know nothing of tensors: the
-tables of `ftrans.torch` have them take tensors as well, or create them.
+They take and return arrays and traced values, and but for `checkpoint` and kinds of tensors know
+nothing of tensors: the tables of `ftrans.torch` have them take tensors as well, or create them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans import func, nn
 from ftrans.autograd.tape import recorded
+from ftrans.autograd.tensor import Tensor
 from ftrans.errors import ArgumentError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
@@ -127,6 +128,24 @@ CREATING: dict[str, Callable[..., Any]] = {
     "kaiser_window": _window(lambda t, beta=12.0: np.i0(beta * _bow(t)) / np.i0(beta)),
 }
 """What else creates, by name."""
+
+
+class _Kind(type):
+    """Is the type of `FloatTensor` and its kin: a call makes a tensor, which is an instance."""
+
+    make: Callable[..., Any]
+
+    def __call__(cls, *given: Any, **options: Any) -> Any:
+        return cls.make(*given, **options)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, Tensor) and torch_kinds.kind_of(x) == f"torch.{cls.__name__}"
+
+
+def kind_made_by(make: Callable[..., Any]) -> type:
+    """Returns the kind of tensors that an old constructor makes."""
+    members = {name: getattr(make, name) for name in ("__doc__", "__module__")}
+    return _Kind(make.__name__, (), {"make": staticmethod(make), **members})
 
 
 def fftfreq(n: int, d: float = 1.0, dtype: Any = None) -> Any:

@@ -87,6 +87,12 @@ def test_kinds_of_tensors(kind: str, dtype: str) -> None:
     assert found.shape == (2, 2)
     assert make(2, 3).tolist() == [[0, 0, 0]] * 2
     assert make().shape == (0,)
+    assert [other for other in KINDS if isinstance(found, getattr(torch, f"{other}Tensor"))] == [
+        kind
+    ]
+    assert not isinstance(found.numpy(), make)
+    inside = func.vmap(lambda x: x.float() * isinstance(x, make))(found)
+    assert inside.tolist() == found.float().tolist()
 
 
 def test_other_kinds() -> None:
