@@ -110,7 +110,7 @@ class ViewMembers:
     mH = property(lambda self: view(self, torch_functions.mH).conj())
     H = property(lambda self: view(self, torch_functions.H).conj())
     real = property(lambda self: view(self, fnp.real) if self.is_complex() else self)
-    imag = property(lambda self: view(self, fnp.imag))
+    imag = property(lambda self: view(self, torch_functions.imag))
 
     def __iter__(self: Any) -> Iterator[Any]:
         if not self._type.ndim:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.errors import ArgumentError, ShapeError
-from ftrans.ir.dtype import is_float
+from ftrans.errors import ArgumentError, DTypeError, ShapeError
+from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy import torch_counts, torch_places
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.index_plan import require
@@ -400,6 +400,14 @@ def svd(self: Any, some: bool = True, compute_uv: bool = True) -> Any:
 def qr(self: Any, some: bool = True) -> Any:
     """Returns Q and R; of Q's columns those that belong to R, if `some`."""
     return fnp.linalg.qr(self, mode="reduced" if some else "complete")
+
+
+def imag(x: Any) -> Any:
+    """Returns the imaginary part of complex numbers."""
+    if is_complex(x.dtype):
+        return fnp.imag(x)
+    text = "imag is not implemented for tensors with non-complex dtypes."
+    raise DTypeError(f"{text}\n  x: {x.dtype}\n  Write torch.zeros_like(x).")
 
 
 def renorm(self: Any, p: float, dim: int, maxnorm: float) -> Any:

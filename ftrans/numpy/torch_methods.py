@@ -438,6 +438,10 @@ def install() -> None:
         found[f"{name}_"] = writing(f"{name}_", own)
     found |= {name: writing(name, of_value) for name, of_value in _WRITTEN.items()}
     give(found)
+    imag = vars(Tracer)["imag"].getter(
+        lambda x: (torch_functions if state.of_tensors else fnp).imag(x)
+    )
+    Tracer.imag = imag  # type: ignore[attr-defined]
 
 
 def give(methods: dict[str, Function]) -> None:

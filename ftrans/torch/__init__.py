@@ -76,7 +76,7 @@ _OF_AUTOGRAD = """
 _METHODS = _methods.ELEMENTWISE + _methods.OTHERS
 _BY_NAME = """
     stack hstack vstack dstack column_stack
-    isin real imag is_complex:iscomplexobj result_type row_stack:vstack
+    isin is_complex:iscomplexobj result_type row_stack:vstack
 """
 
 # of functions.py; those that create
@@ -258,18 +258,6 @@ def _creating(make: _Function) -> _Function:
     return _boundary(created)
 
 
-def _like(make: _Function) -> _Function:
-    """Makes `zeros_like` of `zeros`, and so on."""
-
-    def created(input: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
-        options["device"] = options.get("device") or getattr(input, "device", None)
-        return make(tuple(input.shape), *args, dtype=dtype or input.dtype, **options)
-
-    created.__name__ = f"{make.__name__}_like"
-    created.__doc__ = f"Creates, by `{make.__name__}`, a tensor of the type of another one."
-    return created
-
-
 def _function(name: str, target: str) -> Any:
     """Makes the function of tensors that is one of `ftrans.numpy`, at the cost of the method."""
     function = _methods.function_of(name, target)
@@ -334,6 +322,7 @@ _found |= {name: _lifted(getattr(_fnp, target)) for name, target in _entries(_BY
 _found |= {name: _of_method(name) for name in (*_BY_METHOD.split(), *_IN_PLACE)}
 _found |= {name: _known(_found[name]) for name in _KNOWN.split()}
 _found |= {name: _lifted(getattr(_functions, name)) for name in _DIFFERING.split()}
+_found |= {name: _boundary(getattr(_functions, name)) for name in ("real", "imag")}
 _formulas = {**_OF_VALUES, **_of_scipy.FORMULAS}
 _found |= {name: _formula(name, function) for name, function in _formulas.items()}
 _found |= {name: _lifted(getattr(_draws, name)) for name in _DRAWING.split()}
@@ -346,7 +335,7 @@ _found |= {name: _lifted(getattr(_nn, name)) for name in _nn_names.TOO.split()}
 _losses = {name: _nn_names.numbered(getattr(_nn, name)) for name in _nn_names.LOSSES.split()}
 _found |= {name: _lifted(function) for name, function in _losses.items()}
 _found |= {f"{name}_": _in_place(_found[name]) for name in _WRITTEN_TOO}
-_found |= {f"{name}_like": _like(_found[name]) for name in _LIKE.split()}
+_found |= {f"{name}_like": _functions.like(_found[name]) for name in _LIKE.split()}
 tensor = _found["tensor"]
 globals().update(_found)  # from here on `any`, `bool` and `sum` are PyTorch's, in functions too
 dtype, Size, device = _np.dtype, tuple, _Device

@@ -83,6 +83,18 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, dtype: Any = 
     return fnp.logspace(start, end, steps, base=base, dtype=float_of(dtype, start, end))
 
 
+def like(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes `zeros_like` of `zeros`, and so on."""
+
+    def created(input: Any, *args: Any, dtype: Any = None, **options: Any) -> Any:
+        options["device"] = options.get("device") or getattr(input, "device", None)
+        return make(tuple(input.shape), *args, dtype=dtype or input.dtype, **options)
+
+    created.__name__ = f"{make.__name__}_like"
+    created.__doc__ = f"Creates, by `{make.__name__}`, a tensor of the type of another one."
+    return created
+
+
 def scalar_tensor(s: Any, dtype: Any = None) -> Any:
     """Returns a tensor of one number, a float unless a dtype says otherwise."""
     return fnp.asarray(s, float_of(dtype))
@@ -166,6 +178,16 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
 
 
 # ----------------------------------------------------------------------------------------- algebra
+
+
+def real(input: Any) -> Any:
+    """Returns the real part, which of a tensor is a view."""
+    return input.real
+
+
+def imag(input: Any) -> Any:
+    """Returns the imaginary part, which of a tensor is a view."""
+    return input.imag
 
 
 def _listed(given: Any) -> Any:

@@ -68,6 +68,26 @@ def test_tensors_tell_of_their_types() -> None:
         assert same is x
 
 
+def test_parts_of_complex_numbers_are_views_and_real_ones_have_no_imaginary_part() -> None:
+    z = torch.tensor([1 + 2j, 3 + 4j])
+    torch.imag(z).fill_(5.0)
+    torch.real(input=z)[0] = 7.0
+    assert z.tolist() == [7 + 5j, 3 + 5j]
+    assert func.vmap(lambda z: torch.imag(z) + z.real)(z).tolist() == [12, 8]
+    x = torch.ones(2)
+    assert torch.real(x) is x
+    for call in (
+        lambda: x.imag,
+        lambda: torch.imag(x.long()),
+        lambda: func.grad(lambda x: x.imag.sum())(x),
+    ):
+        with pytest.raises(RuntimeError, match=r"imag is not implemented .* non-complex dtypes"):
+            call()
+    # arrays are NumPy's
+    assert func.vmap(lambda x: x.imag)(np.ones(2)).tolist() == [0, 0]
+    assert torch.imag(np.ones(2)).tolist() == [0, 0]
+
+
 KINDS = {
     "Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "BFloat16": "bfloat16",
