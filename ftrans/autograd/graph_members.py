@@ -12,7 +12,7 @@ from ftrans.autograd.levels import plain
 from ftrans.autograd.nodes import Node, node_of, target_of
 from ftrans.autograd.tape import Tape, settle
 from ftrans.autograd.tensor import Tensor, base_of, forget
-from ftrans.autograd.views import keep_grad, take_data, view
+from ftrans.autograd.views import base_of_history, keep_grad, take_data, view
 from ftrans.errors import DTypeError, GraphError
 from ftrans.traceback import boundary
 
@@ -109,6 +109,9 @@ class GraphMembers:
         if type(value) is not Tensor:
             raise DTypeError(f"x.data: a value is a tensor, not of type {type(value).__name__}.")
         take_data(self, value)
+
+    _base = property(lambda self: None if (x := base_of_history(self)) is self else x)
+    _is_view = lambda self: self._base is not None  # noqa: E731
 
     @property
     def _version(self: Any) -> int:

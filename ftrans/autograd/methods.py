@@ -168,10 +168,6 @@ class _Members:
 
     astype = type_as = to
 
-    def cpu(self: Any) -> Any:
-        """Moves to the CPU: the tensor itself, where it lies there."""
-        return self.to("cpu")
-
     def cuda(self: Any, device: Any = "cuda") -> Any:
         """Moves to a GPU."""
         return self.to(Device("cuda", device) if isinstance(device, int) else device)

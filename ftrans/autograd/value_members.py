@@ -59,8 +59,6 @@ class ValueMembers:
         held = self._v.sources if isinstance(self._v, Trail) else [self._v]
         return next((device_of(x) for x in held if isinstance(x, jax.Array)), CPU)
 
-    is_cuda = property(lambda self: self.device.type == "cuda")
-
     new_tensor, new_full = _new("new_tensor"), _new("new_full")
     new, new_zeros, new_ones, new_empty = map(_new, ("new", "new_zeros", "new_ones", "new_empty"))
 

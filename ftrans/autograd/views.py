@@ -296,7 +296,7 @@ def _check_outside(name: str, x: Tensor) -> None:
         )
 
 
-def _base_of_history(x: Tensor) -> Tensor:
+def base_of_history(x: Tensor) -> Tensor:
     """Returns what a tensor is a view of in the end, as far as it is not detached by itself."""
     while (
         x._meta is not None and x._meta.of is not None and (x._meta.fixed or not x._meta.detached)
@@ -337,7 +337,7 @@ def _check(name: str, x: Tensor, detached: bool, moves: bool = False) -> None:
     """Raises where a tensor is not to be written to, by what requires grad if it `moves`."""
     meta = x._metadata()
     fixed = state.grad and meta.parent is not None and meta.fixed
-    if fixed and (moves or _base_of_history(x).requires_grad):
+    if fixed and (moves or base_of_history(x).requires_grad):
         raise GraphError(f"{name}: {fixed}\n  view: {x._type}\n  Write x = x.clone() first.")
     if meta.leaf and state.grad and not detached:
         raise GraphError(

@@ -236,7 +236,7 @@ def attributes_of(home: str) -> Callable[[str], Any]:
 
 _OF_TENSORS = {
     **dict.fromkeys(
-        ("data_ptr", "storage", "untyped_storage", "layout"),
+        ("data_ptr", "storage", "untyped_storage"),
         "It is not laid out in memory before it is asked for: see x.detach().numpy()",
     ),
     "resize": "Write x.data = ftrans.numpy.resize(x, shape)",

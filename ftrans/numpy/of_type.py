@@ -12,7 +12,10 @@ class OfType:
     """Has methods that tell of the type of a tensor."""
 
     is_cpu = property(lambda self: self.device.type == "cpu")
-    is_sparse = is_quantized = is_meta = is_mps = is_nested = property(lambda self: False)
+    is_cuda = property(lambda self: self.device.type == "cuda")
+    is_sparse = is_sparse_csr = is_mkldnn = is_quantized = property(lambda self: False)
+    is_meta = is_nested = is_mps = is_xpu = is_xla = property(lambda self: False)
+    layout = property(lambda self: "torch.strided")
 
     def size(self: Any, dim: int | None = None) -> Any:
         """Returns the shape, or the size of a dimension."""
@@ -49,6 +52,10 @@ class OfType:
     def is_same_size(self: Any, other: Any) -> bool:
         """Tells whether it has the shape of another tensor."""
         return bool(self.shape == other.shape)
+
+    def is_pinned(self: Any) -> bool:
+        """Is false: memory is where the device has it."""
+        return False
 
     def is_conj(self: Any) -> bool:
         """Is false: what is conjugated is computed."""

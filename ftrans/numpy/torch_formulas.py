@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError
 from ftrans.ir import type_of
 from ftrans.numpy.torch_functions import Factors, adjoint, matrix_norm
-from ftrans.numpy.torch_methods import Functions, int64
+from ftrans.numpy.torch_methods import Functions, Views, int64
 from ftrans.numpy.torch_spectra import istft, stft
 from ftrans.primitives import complex_p
 
@@ -193,9 +194,22 @@ def can_cast(from_: Any, to: Any) -> bool:
     return min(one, 2) <= two if one != 4 else two == 4  # bfloat16 is "V"
 
 
+def _copying(view: Function) -> Function:
+    @functools.wraps(view)
+    def copied(*args: Any, **kwargs: Any) -> Any:
+        return fnp.copy(view(*args, **kwargs))
+
+    copied.__doc__ = f"{view.__doc__} It is a copy."
+    return copied
+
+
+_COPIED = """
+    view expand permute select squeeze t transpose unsqueeze diagonal view_as_real view_as_complex
+"""
 FORMULAS: dict[str, Function] = {
     "complex": lambda real, imag: complex_p(*fnp.broadcast_arrays(real, imag)),
     "polar": lambda abs, angle: complex_p(abs * fnp.cos(angle), abs * fnp.sin(angle)),
+    **{f"{name}_copy": _copying(vars(Views)[name]) for name in _COPIED.split()},
     **{name: _cat() for name in ("cat", "concat", "concatenate")},
     **{f"atleast_{n}d": _at_least(getattr(fnp, f"atleast_{n}d")) for n in (1, 2, 3)},
     "gradient": gradient,

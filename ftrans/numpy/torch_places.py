@@ -119,7 +119,7 @@ def _written(name: str, x: Any, dim: int, index: Any, source: Any, way: str) -> 
     return _put(place, x, way, source)
 
 
-def gather(self: Any, dim: int, index: Any) -> Any:
+def gather(self: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> Any:
     """Returns the elements that an index of the rank of the tensor chooses along a dimension."""
     if 0 in np.shape(index):  # of whatever rank
         return fnp.reshape(fnp.ravel(self)[:0], np.shape(index))

@@ -97,6 +97,7 @@ _BY_METHOD = """
     unflatten unsqueeze var
     is_floating_point is_inference view_as_real view_as_complex hsplit vsplit dsplit
     is_conj is_neg is_nonzero is_same_size is_signed get_device narrow_copy resolve_conj resolve_neg
+    unsafe_chunk unsafe_split unsafe_split_with_sizes
 """
 _DTYPES = """
     int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128

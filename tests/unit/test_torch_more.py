@@ -88,6 +88,79 @@ def test_parts_of_complex_numbers_are_views_and_real_ones_have_no_imaginary_part
     assert torch.imag(np.ones(2)).tolist() == [0, 0]
 
 
+def test_tensors_say_what_they_are_views_of() -> None:
+    x = torch.ones(2, 3, requires_grad=True)
+    assert (x._base, x._is_view()) == (None, False)
+    for view in (x[0], x.T[1:], x.view(-1)[2]):
+        assert view._base is x
+        assert view._is_view()
+    assert not (x[0] * 2)._is_view()
+    assert not x[0].detach()._is_view()
+
+
+def test_layouts_are_strided_inside_of_transforms_too() -> None:
+    x = torch.ones(2, 3)
+    assert x.layout == torch.strided
+    assert not any([x.is_pinned(), x.is_sparse_csr, x.is_xla])
+    assert func.grad(lambda x: x.sum() * (2 if x.is_cuda else 1))(x).tolist() == [[1] * 3] * 2
+    assert func.vmap(lambda x: x.cpu() * (x.layout == torch.strided))(x).tolist() == x.tolist()
+
+
+def test_conjugate_transposes_inside_of_transforms() -> None:
+    z = torch.tensor([[1.0, 2j], [3.0, 4.0]])
+    assert func.vmap(lambda c: (z * c).H + (z * c).mH)(torch.ones(1)).tolist() == [
+        [[2, 6], [-4j, 8]]
+    ]
+
+    def written(x: Any) -> Any:
+        y = x * 1
+        y.H[0] = 7.0
+        return y.sum()
+
+    value, gradient = func.grad_and_value(written)(torch.ones(2, 2))[::-1]
+    assert (value.item(), gradient.tolist()) == (16.0, [[0, 1], [0, 1]])
+
+
+SPLIT = {
+    "unsafe_split": 2, "unsafe_chunk": 2, "unsafe_split_with_sizes": [1, 2],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_parts_that_are_no_views_may_be_written_to(name: str) -> None:
+    safe = getattr(torch, name.removeprefix("unsafe_"))
+    for call in (getattr(torch, name), getattr(torch.Tensor, name)):
+        x = torch.tensor([[1.0, 2, 3]] * 2, requires_grad=True)
+        first, second = call(x, SPLIT[name], 1)
+        assert [y.tolist() for y in safe(x, SPLIT[name], 1)] == [first.tolist(), second.tolist()]
+        first.mul_(5)
+        (first.sum() + second.sum()).backward()
+        assert x.grad.sum(1).tolist() == [5 * first.shape[1] + second.shape[1]] * 2
+    mapped = func.vmap(lambda x: getattr(x, name)(SPLIT[name])[1])(x)
+    assert mapped.tolist() == [safe(row, SPLIT[name])[1].tolist() for row in x]
+
+
+def test_copies_of_views_are_no_views() -> None:
+    x = torch.tensor([[1.0, 2, 3], [4, 5, 6]])
+    for copied, view in (
+        (torch.view_copy(x, [3, 2]), x.view(3, 2)),
+        (torch.transpose_copy(input=x, dim0=0, dim1=1), x.T),
+        (torch.select_copy(x, dim=1, index=2), x[:, 2]),
+        (torch.squeeze_copy(x[:1], 0), x[0]),
+        (func.vmap(lambda row: torch.unsqueeze_copy(row, dim=-1))(x), x[:, :, None]),
+    ):
+        assert copied.tolist() == view.tolist()
+        copied.zero_()
+    assert x.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_gradients_of_gathered_elements_are_not_sparse() -> None:
+    x, at = torch.ones(2, 3, requires_grad=True), torch.tensor([[0, 0]])
+    torch.gather(x, 1, at, sparse_grad=True).sum().backward()
+    assert x.grad.tolist() == [[2, 0, 0], [0, 0, 0]]
+    assert x.gather(1, at, sparse_grad=False).tolist() == [[1, 1]]
+
+
 KINDS = {
     "Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "BFloat16": "bfloat16",
@@ -907,6 +980,6 @@ def test_settings_are_said_in_vain_or_are_numpys() -> None:
 
 def test_names_that_are_still_not_there_say_what_to_write() -> None:
     with pytest.raises(MissingAttributeError, match="not laid out in memory"):
-        _ = torch.ones(2).layout
+        _ = torch.ones(2).data_ptr()
     with pytest.raises(MissingAttributeError, match=r"Write torch\.nn\.functional\.mse_loss"):
         _ = torch.mse_loss
