@@ -8,28 +8,30 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from typing import Any
 
 import jax.tree_util as tree
 import numpy as np
 
 from ftrans import verify
 from ftrans.autograd.applied import APPLY, applied
+from ftrans.autograd.engine import grad
+from ftrans.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from ftrans.autograd.hooks import RemovableHandle
 from ftrans.autograd.short import binary, taken, unary
-from ftrans.autograd.tape import recorded, settle, tape
+from ftrans.autograd.tape import recorded, tape
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
-from ftrans.errors import GradcheckInputError, UnsupportedError
+from ftrans.errors import UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
-from ftrans.numpy.named import tensor_of
 from ftrans.numpy.ufunc import direct
 from ftrans.pytree import mapped
-from ftrans.traceback import OnTape, boundary
+from ftrans.traceback import OnTape
+from ftrans.verify.tensors import Graph, array_of, of_tensors
 
 Function = Callable[..., Any]
-F = TypeVar("F", bound=Function)
 
 _WHOLE = frozenset(
     {Tensor, bool, int, float, str, type(None), np.ndarray, np.float64, np.float32, RemovableHandle}
@@ -100,7 +102,7 @@ def wrap(result: Any) -> Any:
     if isinstance(result, tuple) and _WHOLE.issuperset(map(type, result)):
         return result
     wrapped = mapped(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
-    return mapped(_array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped
+    return mapped(array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped
 
 
 def lower(result: Any) -> Any:
@@ -111,49 +113,18 @@ def lower(result: Any) -> Any:
     return lowered_to(state.tape or tape(), result)
 
 
-def _array_of(x: Any) -> Any:
-    """Returns an array of its own in the place of a tensor."""
-    return np.array(settle(x)) if type(x) is Tensor else x
+@contextmanager
+def _as_arrays() -> Iterator[None]:
+    before, _wanted.arrays = getattr(_wanted, "arrays", False), True
+    try:
+        yield
+    finally:
+        _wanted.arrays = before
 
 
-def _of_tensors(check: F) -> F:
-    @boundary
-    @functools.wraps(check)
-    def checked(func: Callable[..., Any], inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if not any(type(x) is Tensor for x in tree.tree_leaves((inputs, args, kwargs))):
-            return check(func, inputs, *args, **kwargs)
-        inputs = tuple(inputs) if isinstance(inputs, list) else inputs
-        given = inputs if isinstance(inputs, tuple) else (inputs,)
-        fixed = [i for i, x in enumerate(given) if type(x) is Tensor and not x.requires_grad]
-        if len(fixed) == sum(type(x) is Tensor for x in tree.tree_leaves(given)):
-            raise GradcheckInputError(
-                f"{check.__name__}: none of the tensors that are given requires grad.\n"
-                f"  Make those that are to be checked with requires_grad=True."
-            )
-        values, rest, named = mapped(_array_of, (given, args, kwargs))
-
-        @functools.wraps(func)
-        def of_the_others(*xs: Any) -> Any:
-            others, outer, state.of_tensors = iter(xs), state.of_tensors, True
-            full = [x if i in fixed else next(others) for i, x in enumerate(values)]
-            try:
-                found = func(*mapped(tensor_of, full))
-                return mapped(_array_of, found)  # of a tensor that it closes over, or makes
-            finally:
-                state.of_tensors = outer
-
-        before, _wanted.arrays = getattr(_wanted, "arrays", False), True
-        try:
-            checked_at = tuple([x for i, x in enumerate(values) if i not in fixed])
-            return check(of_the_others, checked_at, *rest, **named)
-        finally:
-            _wanted.arrays = before
-
-    return checked  # type: ignore[return-value]
-
-
-gradcheck = _of_tensors(verify.gradcheck)
-gradgradcheck = _of_tensors(verify.gradgradcheck)
+_GRAPH = Graph(grad, dual_level, make_dual, unpack_dual, _as_arrays)
+gradcheck = of_tensors(verify.gradcheck, _GRAPH)
+gradgradcheck = of_tensors(verify.gradgradcheck, _GRAPH)
 
 OnTape.call, OnTape.leap, OnTape.ready, OnTape.of_array = again, leap, (wrap, lower), of_array
 OnTape.types.add(Tensor)

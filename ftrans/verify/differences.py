@@ -47,10 +47,10 @@ class Beside:
             on the batching rule of a function under test, which is held against single calls first.
     """
 
-    def __init__(self, function: Function, values: Sequence[Any]):
+    def __init__(self, function: Function, values: Sequence[Any], batched: bool = True):
         self.function = function
         self.values = values
-        self.batched = True
+        self.batched = batched
         self._bases = list(map(to_coordinates, values))
         self._is_verified = False
 
@@ -132,12 +132,14 @@ def jacobian(beside: Beside, position: int, eps: float) -> list[np.ndarray]:
     return _by_rows(slopes, count(value), list(map(count, outs)))
 
 
-def rows_of(function: Function, origin: Any, results: Sequence[Any]) -> list[np.ndarray]:
+def rows_of(
+    function: Function, origin: Any, results: Sequence[Any], batched: bool = True
+) -> list[np.ndarray]:
     """Returns the matrices f64[m, n] of a linear map from arrays like `origin` to the results.
 
     There is one for each result, with a row for each coordinate of the origin.
     """
-    beside = Beside(function, [np.zeros(origin.shape, origin.dtype)])
+    beside = Beside(function, [np.zeros(origin.shape, origin.dtype)], batched)
     evaluated = lambda units: beside(beside.points({0: units}))  # noqa: E731
     return _by_rows(evaluated, count(origin), list(map(count, results)))
 

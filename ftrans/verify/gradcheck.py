@@ -15,7 +15,6 @@ import numpy as np
 
 from ftrans.errors import GradcheckError, GradcheckInputError
 from ftrans.func.staging import name_of
-from ftrans.func.vmap import vmap
 from ftrans.ir import type_of
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import describe
@@ -181,7 +180,7 @@ def gradgradcheck(
     modes = (check_rev_over_rev, check_fwd_over_rev, check_batched_grad, False)
     details = (check_undefined_grad, check_grad_dtypes, fast_mode)
     asked = Settings(eps, atol, rtol, nondet_tol, *details, *modes)
-    second = _probe(name, probe.pulled, (*probe.values, *cotangents))
+    second = _probe(name, probe.pulled, (*probe.values, *cotangents), probe.like)
     # what does not float has no first derivatives
     return not probe.outputs or _verdict(name, second, asked, raise_exception)
 
@@ -213,7 +212,7 @@ def _check_arguments(name: str, eps: Any, *flags: tuple[bool, bool, str]) -> Non
             raise GradcheckInputError(f"{name}: the flags leave nothing to check.\n  Set {text}.")
 
 
-def _probe(name: str, func: Callable[..., Any], inputs: Any) -> Probe:
+def _probe(name: str, func: Any, inputs: Any, make: Callable[..., Probe] | None = None) -> Probe:
     """Returns the probe; raises where it has no floating array, or one that overlaps itself."""
     args = _as_tuple(inputs)
     if is_function(func):
@@ -221,7 +220,8 @@ def _probe(name: str, func: Callable[..., Any], inputs: Any) -> Probe:
             f"{name}: it takes a function, and was given a `Function` class.\n"
             f"  Pass {func.__name__}.apply; check_rules takes the class."
         )
-    probe = Probe(steady(name, func), args)
+    made = getattr(func, "__ftrans_probe__", Probe) if make is None else make
+    probe: Probe = made(steady(name, func), args)
     if not probe.values:
         lines = "".join(f"  inputs[{i}]: {describe(arg)}\n" for i, arg in enumerate(args))
         raise GradcheckInputError(
@@ -386,7 +386,7 @@ def _batched(compared: Comparison, forward: bool) -> None:
     single = [hosts(function(some)) for some in vectors]
     stacked = list(map(np.stack, zip(*vectors, strict=True)))
     try:
-        found = hosts(vmap(lambda *vs: list(function(list(vs))))(*stacked))
+        found = hosts(probe.batch(function, stacked))
     except Exception as error:
         raise compared.error(
             f"while testing batched {what} computation: {type(error).__name__}: {error}"

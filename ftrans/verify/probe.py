@@ -20,6 +20,7 @@ from ftrans.custom.rule import listening
 from ftrans.errors import RuleError
 from ftrans.func.derivative import jvp, vjp
 from ftrans.func.staging import name_of, named
+from ftrans.func.vmap import vmap
 from ftrans.ir import Tracer
 from ftrans.pytree import argument_name
 from ftrans.verify.coordinates import (
@@ -53,7 +54,10 @@ class Probe:
         places: the numbers of those that are floating.
         values: these, as NumPy arrays or traced; the function gets them as they came.
         positions: of which argument each is a leaf.
+        traced: whether the function can be traced, and so be given many points at once.
     """
+
+    traced = True
 
     def __init__(
         self,
@@ -94,7 +98,11 @@ class Probe:
 
     def at(self, values: Sequence[Any], places: Sequence[int] | None = None) -> Probe:
         """Returns the same function at another point."""
-        return Probe(self.func, self.arguments(values, places), self.rigid, self.may_widen)
+        return self.like(self.func, self.arguments(values, places))
+
+    def like(self, func: Callable[..., Any], args: Sequence[Any]) -> Probe:
+        """Returns the probe of another function, which is differentiated in the same way."""
+        return Probe(func, args, self.rigid, self.may_widen)
 
     def __call__(self, *values: Any) -> list[Any]:
         """Returns the leaves of the result for values of the floating arguments.
@@ -209,6 +217,10 @@ class Probe:
         """Returns the tangents of the outputs for values and their tangents."""
         size = len(self.values)
         return self.pushforward(operands[:size])(operands[size:])
+
+    def batch(self, function: Callable[..., Any], stacked: Sequence[Any]) -> Sequence[Any]:
+        """Returns what a pullback, or a pushforward, gives for many vectors at once."""
+        return vmap(lambda *vectors: list(function(list(vectors))))(*stacked)
 
     def pulls_back(self) -> bool:
         """Tells whether reverse mode takes the arguments at all, or is not there."""

@@ -18,6 +18,7 @@ from ftrans.func.staging import name_of, named
 from ftrans.func.trace import trace
 from ftrans.interpreters import runnable
 from ftrans.ir import Program, Tracer
+from ftrans.numpy.named import Plain
 from ftrans.numpy.promotion import is_array
 from ftrans.pytree import describe
 from ftrans.verify.coordinates import (
@@ -86,7 +87,7 @@ class Comparison:
         # where nothing floats, nothing may move
         outputs = probe.outputs or range(len(probe.leaves))
         select = functools.partial(self.wide.select, outputs=outputs)
-        self.beside = Beside(select, self.wide.values)
+        self.beside = Beside(select, self.wide.values, probe.traced)
         self.heard: list[Any] = []
 
     def error(self, text: str) -> GradcheckError:
@@ -135,21 +136,23 @@ class Comparison:
     def _compare_whole(self, forward: bool) -> None:
         if not forward and self._is_right_diagonal():
             return
+        outs, traced = self.probe.outs, self.probe.traced
         for j, value in enumerate(self.probe.values):
-            rows = rows_of(self.push(j), value, self.probe.outs) if forward else []
+            rows = rows_of(self.push(j), value, outs, traced) if forward else []
             for i, n in enumerate(jacobian(self.beside, j, self.eps)):
                 self._hold(rows[i] if forward else self._columns[i][j].T, n, i, j, forward)
 
     @functools.cached_property
     def _columns(self) -> list[list[np.ndarray]]:
         """The Jacobians of each output by reverse mode, transposed."""
-        outs = enumerate(self.probe.outs)
-        return [rows_of(self.pull(i), out, self.probe.values) for i, out in outs]
+        probe = self.probe
+        pairs = enumerate(probe.outs)
+        return [rows_of(self.pull(i), out, probe.values, probe.traced) for i, out in pairs]
 
     def _is_right_diagonal(self) -> bool:
         """Tells whether there is one Jacobian, proven to be diagonal, and that is right."""
         values, outs = self.wide.values, self.probe.outs
-        if len(values) != 1 or len(outs) != 1:
+        if len(values) != 1 or len(outs) != 1 or not self.probe.traced:
             return False
         value, out = values[0], outs[0]
         if is_complex(value) or is_complex(out) or value.shape != out.shape or value.size < 64:
@@ -250,7 +253,8 @@ def steady(name: str, func: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(func)
     def called(*args: Any) -> Any:
         result = func(*args)
-        after, given = tree.tree_leaves(result), filter(is_floating, tree.tree_leaves(args))
+        after, given = (list(map(Plain(), tree.tree_leaves(xs))) for xs in (result, args))
+        given = filter(is_floating, given)
         kind = tuple((type(x) is Tracer, x.dtype) for x in given)
         before = seen.get(kind, next(iter(seen.values()), after))
         if len(before) != len(after):
