@@ -15,13 +15,19 @@ import numpy as np
 
 from ftrans.errors import GradcheckError, GradcheckInputError
 from ftrans.func.staging import name_of
-from ftrans.ir import type_of
-from ftrans.numpy.promotion import is_array
 from ftrans.pytree import describe
 from ftrans.traceback import boundary
 from ftrans.verify.checks.contract import is_function
 from ftrans.verify.checks.jacobian import Comparison, Settings, steady
-from ftrans.verify.coordinates import close, hosts, largest, precision_of, with_gaps
+from ftrans.verify.coordinates import (
+    close,
+    hosts,
+    is_complex,
+    is_floating,
+    largest,
+    precision_of,
+    with_gaps,
+)
 from ftrans.verify.probe import Probe
 
 
@@ -125,7 +131,7 @@ def gradgradcheck(
     Args:
         func: takes arrays, returns an array or a pytree of arrays.
         inputs: its arguments: an array, or a tuple of arrays and of anything else.
-        grad_outputs: the cotangents, one per floating output; None for random ones.
+        grad_outputs: the cotangents, one per floating output, of its shape; None for random ones.
         eps: see `gradcheck`.
         atol: see `gradcheck`.
         rtol: see `gradcheck`.
@@ -174,8 +180,9 @@ def gradgradcheck(
                 f"{name}: grad_outputs are not like the outputs of floating point.\n"
                 f"  outputs: {', '.join(map(describe, probe.outs))}\n"
                 f"  grad_outputs: {', '.join(map(describe, cotangents))}\n"
-                f"  Pass an array of the same type for each output, or None for random ones."
+                f"  Pass an array of the same shape for each output, or None for random ones."
             )
+        cotangents = list(map(_fitted, cotangents, probe.outs))
 
     modes = (check_rev_over_rev, check_fwd_over_rev, check_batched_grad, False)
     details = (check_undefined_grad, check_grad_dtypes, fast_mode)
@@ -196,8 +203,14 @@ def _as_tuple(inputs: Any) -> tuple[Any, ...]:
 
 
 def _is_like(ct: Any, out: Any) -> bool:
-    is_scalar = isinstance(ct, (float, complex)) and out.shape == ()
-    return is_scalar or (is_array(ct) and type_of(ct) == type_of(out))
+    if isinstance(ct, (float, complex)):
+        return out.shape == ()
+    return is_floating(ct) and is_complex(ct) == is_complex(out) and ct.shape == out.shape
+
+
+def _fitted(ct: Any, out: Any) -> Any:
+    """Returns a cotangent in the precision of its output."""
+    return ct if getattr(ct, "dtype", out.dtype) == out.dtype else np.asarray(ct, out.dtype)
 
 
 def _check_arguments(name: str, eps: Any, *flags: tuple[bool, bool, str]) -> None:

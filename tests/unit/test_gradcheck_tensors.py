@@ -116,6 +116,11 @@ def test_a_clone_of_what_does_not_require_grad_is_written_to() -> None:
     assert fixed.tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("function", [torch.sin, slope])
+def test_cotangents_may_be_of_a_lower_precision(function: Any) -> None:
+    assert gradgradcheck(function, X, torch.tensor([0.25, -0.5], dtype=torch.float32))
+
+
 def test_outputs_that_do_not_require_grad_are_not_compared() -> None:
     assert gradcheck(lambda x: (slope(x), x.detach(), torch.arange(2)), X)
     with pytest.raises(GradcheckError, match="Numerical gradient for function expected to be zero"):
