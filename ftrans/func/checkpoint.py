@@ -11,10 +11,11 @@ import jax.tree_util as tree
 
 from ftrans.errors import ArgumentError, MutationError
 from ftrans.func.staging import is_whole, known_inputs, name_of, named, stage
+from ftrans.interpreters.dependence import depends
 from ftrans.ir import Params, Tracer, bind
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import is_array, weakly
-from ftrans.primitives import checkpoint_p, named_p
+from ftrans.primitives import checkpoint_p, named_p, stop_gradient_p
 from ftrans.primitives.policies import checked
 from ftrans.pytree import argument_name, describe, leaf_name, split
 from ftrans.runtime.jaxlink import is_traced_by_jax
@@ -104,6 +105,9 @@ def checkpoint(
         staged = stage(name, call, inputs)
         params = {"program": staged.program, "policy": saves, "prevent_cse": bool(prevent_cse)}
         found = bind(checkpoint_p, staged.operands(inputs), Params(params))
+        moved = [bool(needs.inputs) for needs in depends(staged.program)]
+        # what no derivative goes through inside is none to those who ask outside
+        found = [x if m else stop_gradient_p(x) for x, m in zip(found, moved, strict=True)]
         weak = zip_longest(found, staged.weak, fillvalue=False)
         return staged.outputs.build([weakly(x, w) if w else x for x, w in weak])
 

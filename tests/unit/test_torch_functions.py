@@ -316,3 +316,18 @@ def test_checkpoints_keep_what_goes_into_them() -> None:
     assert_close((gradient * x.detach()).sum(), result.detach())
     with pytest.raises(MutationError, match="writes to an argument"):
         checkpoint.checkpoint(lambda x: x.mul_(2), x * 1)
+
+
+def test_what_a_checkpoint_computes_without_a_derivative_does_not_require_grad() -> None:
+    def frozen(x: Any) -> Any:
+        with torch.no_grad():
+            return x * 2
+
+    x = torch.tensor(A, requires_grad=True)
+    again = checkpoint.checkpoint
+    assert not again(frozen, x).requires_grad
+    assert not again(lambda x: x.detach().sin().sum(), x, use_reentrant=False).requires_grad
+    moving, still = again(lambda x: (x * 2, x.detach()), x)
+    assert (moving.requires_grad, still.requires_grad) == (True, False)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        again(frozen, x).sum().backward()
