@@ -19,14 +19,14 @@ from ftrans.autograd.tape import tape as begun
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import waiting
 from ftrans.config import config
-from ftrans.ir import ArrayType, make_tracer
+from ftrans.ir import make_tracer
 from ftrans.ir.leap import maker_of, results_of
 from ftrans.ir.location import passed_over, user_frame
 from ftrans.ir.stack import state
 from ftrans.ir.varying import varied
 from ftrans.numpy.composite import add_argument
 from ftrans.numpy.methods import named
-from ftrans.numpy.promotion import cast, is_array, is_scalar
+from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.numpy.ufunc import direct
 from ftrans.primitives import scalar
 from ftrans.runtime import run_small
@@ -183,18 +183,7 @@ def _called(tape: Any, call: Any, function: Function, *args: Any, **kwargs: Any)
 
 
 _KINDS = frozenset({Tensor, float, int, bool, np.ndarray})
-_COMPARING = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
 """What does not convert an integer to floating point where it meets a Python number of that."""
-
-
-def _like(t: ArrayType, u: ArrayType) -> np.dtype | None:
-    """Returns the dtype of an operand that has dimensions, if the other one has none, and its kind.
-
-    For PyTorch that is a number, which does not make the operand another one; else None.
-    """
-    if t.dtype == u.dtype or bool(t.shape) == bool(u.shape) or t.dtype.kind != u.dtype.kind:
-        return None
-    return t.dtype if t.shape else u.dtype
 
 
 def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
@@ -205,7 +194,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
         swap: whether the tensor is the second operand.
         depth: how many frames up the user's code is.
     """
-    primitive, name = direct.get(function), function.__name__
+    primitive = direct.get(function)
 
     def operator(self: Any, other: Any) -> Any:
         tape, kind, t = state.tape or begun(), type(other), self._type
@@ -238,12 +227,6 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
         if kind not in _KINDS and isinstance(other, np.generic):
             other = other.item()  # numbers of NumPy's are those of Python, as in PyTorch
             kind = type(other)
-        if not t.is_inexact and kind is float and name not in _COMPARING:
-            self = recorded(cast, self, np.dtype(config.default_dtype))
-            tape, t = state.tape or begun(), self._type
-        elif kind is Tensor and other._type is not t and (like := _like(t, other._type)):
-            self, other = [x if x.dtype == like else recorded(cast, x, like) for x in (self, other)]
-            tape, t = state.tape or begun(), self._type
         call = None
         if t.is_inexact and (kind is Tensor or kind is int) and not swap:
             user = sys._getframe(depth)

@@ -21,7 +21,7 @@ from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy.dtypes import shape, size
 from ftrans.numpy.index_plan import concrete, is_unknown
-from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar
+from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar, wide
 
 Function = Callable[..., Any]
 
@@ -85,9 +85,12 @@ def _given(x: Any, kind: str, floats: bool) -> Any:
 
 
 def double(x: Any) -> Any:
-    """Returns an array of floating point; integers and booleans become float64, as in NumPy."""
+    """Returns an array of floating point; integers and booleans become float64, as in NumPy.
+
+    Where values stand for tensors they become the default dtype.
+    """
     x = as_array(x)
-    return x if type_of(x).is_inexact else cast(x, "float64")
+    return x if type_of(x).is_inexact else cast(x, wide())
 
 
 def listed(x: Any) -> Any:

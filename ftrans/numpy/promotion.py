@@ -18,9 +18,9 @@ import numpy as np
 
 from ftrans.config import config
 from ftrans.errors import DTypeError, ShapeError
-from ftrans.ir import Literal, Tracer, make_tracer, type_of
+from ftrans.ir import ArrayType, Literal, Tracer, make_tracer, type_of
 from ftrans.ir.dtype import NUMERIC, complex_of, is_complex, is_float, is_inexact
-from ftrans.ir.stack import is_tracing
+from ftrans.ir.stack import is_tracing, state
 from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
 from ftrans.runtime.jaxlink import x64
@@ -95,7 +95,12 @@ def default_dtype(kind: type) -> np.dtype:
     return real if issubclass(kind, float) else complex_of(real)
 
 
-_DOUBLE = np.dtype("float64")
+_LONG, _DOUBLE = np.dtype("int64"), np.dtype("float64")
+
+
+def wide() -> np.dtype:
+    """Returns the dtype of floats that meet integers: float64; the default, as tensors have it."""
+    return config.default_dtype if state.of_tensors else _DOUBLE
 
 
 def scalar_dtype(kind: type) -> np.dtype:
@@ -165,8 +170,8 @@ def promoted(*xs: Any, dtype: Any = None) -> list[Any]:
 
 def _common(xs: Sequence[Any], weak: Sequence[bool]) -> np.dtype:
     """Is `result_type`, for operands that are said to be weak or not."""
-    firm = [type_of(x).dtype for x, is_loose in zip(xs, weak, strict=True) if not is_loose]
-    dtype = reduce(promote_dtypes, firm) if firm else None
+    firm = [type_of(x) for x, is_loose in zip(xs, weak, strict=True) if not is_loose]
+    dtype = _of_firm(firm) if firm else None
     if dtype is not None and not any(weak):
         return dtype
     kind = _scalar_kind_of([x for x, is_loose in zip(xs, weak, strict=True) if is_loose])
@@ -175,12 +180,31 @@ def _common(xs: Sequence[Any], weak: Sequence[bool]) -> np.dtype:
         traced = [x.type.dtype for x in xs if isinstance(x, Tracer) and x.type.is_inexact]
         dtype = reduce(promote_dtypes, traced) if traced else scalar_dtype(kind)
     if kind is complex:
-        return complex_of(dtype if is_inexact(dtype) else _DOUBLE)
+        return complex_of(dtype if is_inexact(dtype) else wide())
     if kind is float and not is_inexact(dtype):
-        return _DOUBLE
+        return wide()
     if kind is int and dtype.kind == "b":
-        return default_dtype(int)
+        return _LONG if state.of_tensors else default_dtype(int)
     return dtype
+
+
+def _of_firm(types: Sequence[ArrayType]) -> np.dtype:
+    """Returns the dtype of arrays together; tensors without dimensions give no more than a kind."""
+    ranked = [t.dtype for t in types if t.shape] if state.of_tensors else None
+    if not ranked or len(ranked) == len(types):
+        return reduce(promote_dtypes, [t.dtype for t in types])
+    found = reduce(promote_dtypes, ranked)
+    number = reduce(promote_dtypes, [t.dtype for t in types if not t.shape])
+    if _kind(found) >= _kind(number):
+        return found
+    if _kind(found) == _kind(_DOUBLE):
+        return complex_of(found)
+    return promote_dtypes(found, number)
+
+
+def _kind(dtype: np.dtype) -> int:
+    """Returns a number for booleans, integers, floats and complex numbers, in this order."""
+    return 3 if is_complex(dtype) else 2 if is_float(dtype) else int(dtype.kind != "b")
 
 
 def created_dtype(*xs: Any) -> np.dtype:
@@ -303,7 +327,7 @@ def inexact(x: Any) -> Any:
     operand = as_array(x)
     if type_of(operand).is_inexact:
         return operand
-    return cast(operand, _DOUBLE if is_weak(x) else config.default_dtype)
+    return cast(operand, wide() if is_weak(x) else config.default_dtype)
 
 
 def filled(value: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -329,7 +353,7 @@ def unify(name: str, *xs: Any, dtype: Any = None, to_inexact: bool = False) -> l
     weak = all(loose)
     common = _common(taken, loose) if dtype is None else np.dtype(dtype)
     if to_inexact and not is_inexact(common):
-        common = _DOUBLE if weak else config.default_dtype
+        common = wide() if weak else config.default_dtype
     if all(is_scalar(x) for x in taken):
         return [as_array(x, common) for x in taken]
     shape = common_shape(name, taken)
