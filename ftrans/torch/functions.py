@@ -7,6 +7,7 @@ nothing of tensors: the tables of `ftrans.torch` have them take tensors as well,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import jax.tree_util as tree
@@ -16,7 +17,7 @@ import ftrans.numpy as fnp
 from ftrans import func, nn
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tensor import Tensor
-from ftrans.errors import ArgumentError, UnsupportedError
+from ftrans.errors import ArgumentError, FtransError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy import torch_kinds
@@ -247,6 +248,9 @@ def checkpoint(
     It is `func.checkpoint` for tensors. What is drawn at random inside is kept, and not drawn
     again; tensors that the function closes over get their gradients.
 
+    A function that cannot be traced, since it goes backward itself or asks for a graph, hooks or an
+    array, is called on the tensors as it is: nothing is computed again then, and no memory saved.
+
     Args:
         function: takes and returns pytrees of tensors.
         *args: its arguments.
@@ -274,7 +278,11 @@ def checkpoint(
             "  To say what is saved, write func.checkpoint(function, policy=...), on values."
         )
     again = func.checkpoint(function)
-    return again(*args, **kwargs) if state.stack else recorded(again, *args, **kwargs)
+    if state.stack:
+        return again(*args, **kwargs)
+    with suppress(FtransError):  # of what cannot be traced; what is wrong is so on tensors, too
+        return recorded(again, *args, **kwargs)
+    return function(*args, **kwargs)
 
 
 @boundary

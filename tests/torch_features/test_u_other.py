@@ -45,7 +45,7 @@ def test_u3_grad_dtype() -> None:
 
 
 def test_u4_checkpoint() -> None:
-    """Differs: it works inside of transforms too; `context_fn` is declined, and says `policy=`."""
+    """Differs: in transforms too; what is not traced saves no memory; `context_fn` is declined."""
     again = torch.utils.checkpoint.checkpoint
     w, x = leaf([0.5, 2.0]), leaf([1.0, 2.0])
 
@@ -57,7 +57,8 @@ def test_u4_checkpoint() -> None:
 
     plain = torch.autograd.grad(f(x, lambda f, x: f(x)), (w, x))
     kept: list[int] = []
-    for around in (lambda f, x: f(x), lambda f, x: again(f, x, use_reentrant=False)):
+    asking = lambda f: lambda x: f(x) if x.requires_grad else x  # noqa: E731
+    for around in (lambda f, x: f(x), again, lambda f, x: again(asking(f), x)):
         packed: list[Any] = []
         with graph.saved_tensors_hooks(
             lambda s, packed=packed: (packed.append(s), s)[1], lambda s: s
@@ -66,7 +67,7 @@ def test_u4_checkpoint() -> None:
         for found, expected in zip(torch.autograd.grad(y, (w, x)), plain, strict=True):
             same(found, expected)
         kept.append(len(packed))
-    assert kept[1] < kept[0]
+    assert kept[1] < kept[0] == kept[2]
     inside = torch.func.grad(lambda x: f(x, lambda f, x: again(f, x)))(x.detach())
     same(inside, plain[1])
     with pytest.raises(UnsupportedError, match=r"context_fn(.|\n)*policy="):

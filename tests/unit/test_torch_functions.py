@@ -19,7 +19,6 @@ from ftrans.errors import (
     AxisError,
     DTypeError,
     FtransError,
-    MutationError,
     ShapeError,
 )
 from ftrans.numpy.torch_functions import FUNCTIONS, TWINNED
@@ -314,8 +313,61 @@ def test_checkpoints_keep_what_goes_into_them() -> None:
     result = checkpoint.checkpoint(drawn, x, "y", scale=3.0)["y"].sum()
     (gradient,) = torch.autograd.grad(result, x)
     assert_close((gradient * x.detach()).sum(), result.detach())
-    with pytest.raises(MutationError, match="writes to an argument"):
-        checkpoint.checkpoint(lambda x: x.mul_(2), x * 1)
+
+
+def _goes_backward(x: Any) -> Any:
+    return torch.autograd.grad(x.sin().sum(), x, create_graph=True)[0]
+
+
+def _hooked(x: Any) -> Any:
+    y = x.sin()
+    y.register_hook(lambda ct: 2 * ct)
+    y.retain_grad()
+    return y
+
+
+def _asks(x: Any) -> Any:
+    y = x.sin()
+    return y * y.detach().numpy() if y.requires_grad and y.grad_fn is not None else x
+
+
+@pytest.mark.parametrize(
+    ("function", "slope"),
+    [
+        (_goes_backward, lambda x: -x.sin()),
+        (_hooked, lambda x: 2 * x.cos()),
+        (_asks, lambda x: x.sin() * x.cos()),
+        (lambda x: checkpoint.checkpoint(_goes_backward, 2 * x), lambda x: -2 * (2 * x).sin()),
+    ],
+)
+def test_a_checkpoint_of_what_cannot_be_traced_calls_it(function: Any, slope: Any) -> None:
+    x = torch.tensor(A, requires_grad=True)
+    result = checkpoint.checkpoint(function, x, use_reentrant=False)
+    assert_close(torch.autograd.grad(result.sum(), x)[0], slope(x.detach()))
+    stretches = checkpoint.checkpoint_sequential([torch.exp, function, torch.exp], 3, x)
+    expected = function(x.exp()).exp()
+    grads = [torch.autograd.grad(y.sum(), x)[0] for y in (stretches, expected)]
+    assert_close(*grads)
+
+
+def test_a_checkpoint_writes_to_what_its_function_writes_to() -> None:
+    x, y, buffer = torch.ones(2, requires_grad=True), torch.zeros(2), torch.ones(2)
+    result = checkpoint.checkpoint(lambda x, y: x * y.add_(2) * buffer.clone().add_(1), x, y)
+    result.sum().backward()
+    assert_close(x.grad, [4.0, 4.0])
+    assert_close(y, [2.0, 2.0])
+    assert_close(buffer, [1.0, 1.0])
+
+
+def test_what_a_checkpoint_raises_is_what_its_function_raises() -> None:
+    def fails(x: Any) -> Any:
+        raise KeyError("not here")
+
+    x = torch.tensor(A, requires_grad=True)
+    with pytest.raises(KeyError, match="not here"):
+        checkpoint.checkpoint(fails, x)
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        checkpoint.checkpoint(lambda x: torch.autograd.grad(x.sum(), torch.ones(1))[0], x)
 
 
 def test_what_a_checkpoint_computes_without_a_derivative_does_not_require_grad() -> None:
