@@ -87,6 +87,11 @@ AMP: dict[str, Any] = {
 }  # fmt: skip
 """Names of `torch.amp`, and of `torch.cuda.amp`."""
 
+CHECKPOINTS: dict[str, Any] = dict.fromkeys(
+    ("set_checkpoint_early_stop", "set_checkpoint_debug_enabled"), lambda enable: _as_ever()
+)
+"""Names of `torch.utils.checkpoint`: blocks without effect."""
+
 _IGNORED = """
     set_num_threads set_num_interop_threads use_deterministic_algorithms
     set_float32_matmul_precision set_flush_denormal

@@ -390,7 +390,8 @@ nn = _module(
 _trust(_sys.modules[__name__], linalg, fft, special, nn, nn.functional)
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
 _again = {name: getattr(_functions, name) for name in ("checkpoint", "checkpoint_sequential")}
-utils = _module("utils", checkpoint=_module("utils.checkpoint", **_again), hooks=_hooks)
+_again = _module("utils.checkpoint", **_again, **_settings.CHECKPOINTS)
+utils = _module("utils", checkpoint=_again, hooks=_hooks)
 vars(nn.functional).update(
     {f"{name}_": _in_place(getattr(nn.functional, name)) for name in _WRITTEN.split()}
 )

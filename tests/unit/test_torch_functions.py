@@ -370,6 +370,13 @@ def test_what_a_checkpoint_raises_is_what_its_function_raises() -> None:
         checkpoint.checkpoint(lambda x: torch.autograd.grad(x.sum(), torch.ones(1))[0], x)
 
 
+def test_settings_of_checkpoints_are_blocks() -> None:
+    x = torch.tensor(A, requires_grad=True)
+    with checkpoint.set_checkpoint_early_stop(False), checkpoint.set_checkpoint_debug_enabled(None):
+        result = checkpoint.checkpoint(torch.sin, x, use_reentrant=False)
+    assert_close(torch.autograd.grad(result.sum(), x)[0], x.detach().cos())
+
+
 def test_what_a_checkpoint_computes_without_a_derivative_does_not_require_grad() -> None:
     def frozen(x: Any) -> Any:
         with torch.no_grad():
