@@ -31,7 +31,6 @@ from ftrans.autograd.hooks import RemovableHandle as _RemovableHandle
 from ftrans.autograd.short import composite as _composite
 from ftrans.autograd.short import taken as _taken
 from ftrans.autograd.tensor import check_tensor as _check_tensor
-from ftrans.autograd.values import written_to as _written_to
 from ftrans.config import get_default_dtype, set_default_dtype
 from ftrans.custom.guards import trust as _trust
 from ftrans.errors import MissingAttributeError as _MissingAttributeError
@@ -157,8 +156,8 @@ def _lifted(function: _Function, short: _Function | None = None) -> _Function:
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
-            if type(kwargs.get("out")) is Tensor:
-                return _written_to(kwargs.pop("out"), lambda: called(*args, **kwargs))
+            if type(kwargs.get("out")) in _OUTPUTS:
+                return _functions.result_to(kwargs.pop("out"), called(*args, **kwargs))
             args = _by_place(args, kwargs, parameters)
             if kwargs.pop("inplace", False):
                 return args[0].copy_(called(*args, **kwargs))
@@ -194,6 +193,8 @@ def _of_method(name: str) -> _Function:
     method = getattr(Tensor, name)
 
     def called(*args: Any, **kwargs: Any) -> Any:
+        if type(kwargs.get("out")) in _OUTPUTS:
+            return _functions.result_to(kwargs.pop("out"), called(*args, **kwargs))
         input, *rest = _by_place(args, kwargs)
         if type(input) is _Tracer:
             of_value = _torch_methods.MEANT.get(name)
@@ -231,6 +232,7 @@ def _plain(x: Any) -> Any:
     return x.detach().numpy() if type(x) is Tensor else x
 
 
+_OUTPUTS = frozenset({Tensor, _Tracer, tuple, list})
 _OF_MEMORY = frozenset({"layout", "memory_format", "pin_memory"})
 
 
@@ -238,6 +240,8 @@ def _creating(make: _Function) -> _Function:
     """Makes a function that creates arrays create tensors or, in what is traced, parts of that."""
 
     def created(*args: Any, device: Any = None, requires_grad: bool = False, **kwargs: Any) -> Any:
+        if type(kwargs.get("out")) in _OUTPUTS:
+            return _functions.result_to(kwargs.pop("out"), created(*args, **kwargs))
         kwargs = {key: value for key, value in kwargs.items() if key not in _OF_MEMORY}
         leaves = _tree.tree_leaves((args, kwargs))
         if Tensor in map(type, leaves):

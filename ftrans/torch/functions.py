@@ -1,11 +1,12 @@
 """PyTorch's functions that are none of `ftrans.numpy` by another name, as functions of values.
 
-They take and return arrays and traced values, and but for `checkpoint` and kinds of tensors know
+They take and return arrays and traced values, and but for `checkpoint`, kinds and results know
 nothing of tensors: the tables of `ftrans.torch` have them take tensors as well, or create them.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -17,10 +18,13 @@ import ftrans.numpy as fnp
 from ftrans import func, nn
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tensor import Tensor
+from ftrans.autograd.values import written_to
+from ftrans.autograd.views import take_data
 from ftrans.errors import ArgumentError, FtransError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy import torch_kinds
+from ftrans.numpy.indexing import assign
 from ftrans.numpy.torch_formulas import tril_indices, triu_indices
 from ftrans.numpy.torch_methods import Functions
 from ftrans.random.torch_draws import float_of, sized
@@ -176,6 +180,42 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     """Sets elements to zero with a probability, and scales the others to keep the mean."""
     found = nn.dropout(input, p, training) if training else input
     return input.copy_(found) if inplace else found
+
+
+# ----------------------------------------------------------------------------------------- results
+
+
+def result_to(out: Any, found: Any) -> Any:
+    """Writes a result to a tensor, the `out=` of a function, or several to as many; returns those.
+
+    A tensor of another shape takes that of the result, with a warning where it had elements.
+    """
+    listed = isinstance(out, (tuple, list))
+    if isinstance(found, tuple):
+        if not listed or len(out) != len(found):
+            raise ArgumentError(
+                f"out=: there are {len(found)} results, each of which is written to a tensor.\n"
+                f"  out: {f'{len(out)} tensors' if listed else f'of type {type(out).__name__}'}\n"
+                f"  Write out=({', '.join(getattr(found, '_fields', ['x'] * len(found)))})."
+            )
+        written = list(map(result_to, out, found))
+        return type(found)(*written) if hasattr(found, "_fields") else tuple(written)
+    target = out[0] if listed and len(out) == 1 else out
+    if type(target) is not Tensor and type(found) is not Tensor:
+        assign("out=", target, found, "x = f(...)")
+        return target
+    shape: Any = getattr(found, "shape", ())
+    if type(target) is Tensor and not target.requires_grad and target.shape != shape:
+        if target.numel():
+            warnings.warn(
+                f"An output with one or more elements was resized since it had shape "
+                f"{list(target.shape)}, which does not match the required output shape "
+                f"{list(shape)}.",
+                UserWarning,
+                stacklevel=3,
+            )
+        take_data(target, target.new_empty(shape))
+    return written_to(target, lambda: found)
 
 
 # ----------------------------------------------------------------------------------------- algebra

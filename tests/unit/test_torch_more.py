@@ -161,6 +161,78 @@ def test_gradients_of_gathered_elements_are_not_sparse() -> None:
     assert x.gather(1, at, sparse_grad=False).tolist() == [[1, 1]]
 
 
+OUTPUTS: dict[str, Callable[..., Any]] = {
+    "sin": lambda x, **to: torch.sin(x, **to),
+    "add": lambda x, **to: torch.add(x, 1, **to),
+    "cat": lambda x, **to: torch.cat([x, x], **to),
+    "where": lambda x, **to: torch.where(x > 1, x, 0.0, **to),
+    "std": lambda x, **to: torch.std(x, 1, **to),
+    "arange": lambda x, **to: torch.arange(3.0, **to),
+    "inv": lambda x, **to: torch.linalg.inv(x[:, :2], **to),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_take_the_shapes_of_results(name: str) -> None:
+    f, x = OUTPUTS[name], torch.tensor([[3.0, 1, 2], [0, 5, 4]])
+    expected = f(x)
+    for out in (torch.empty(0), torch.zeros(expected.shape)):
+        assert f(x, out=out) is out
+        assert_close(out, expected)
+    out = torch.ones(7, dtype=torch.float64)
+    with pytest.warns(UserWarning, match=r"resized since it had shape \[7\]"):
+        f(x, out=out)
+    assert out.dtype == torch.float64
+    assert_close(out, expected.double())
+
+
+PAIRS: dict[str, Callable[..., Any]] = {
+    "max": lambda x, **to: torch.max(x, 1, **to),
+    "min": lambda x, **to: torch.min(x, dim=0, keepdim=True, **to),
+    "sort": lambda x, **to: torch.sort(x, **to),
+    "topk": lambda x, **to: torch.topk(x, 2, **to),
+    "kthvalue": lambda x, **to: torch.kthvalue(x, 2, **to),
+    "mode": lambda x, **to: torch.mode(x, **to),
+    "median": lambda x, **to: torch.median(x, 1, **to),
+    "cummax": lambda x, **to: torch.cummax(x, 1, **to),
+    "aminmax": lambda x, **to: torch.aminmax(x, dim=1, **to),
+    "slogdet": lambda x, **to: torch.slogdet(x[:, :2], **to),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_outputs_of_several_results(name: str) -> None:
+    f, x = PAIRS[name], torch.tensor([[3.0, 1, 2], [0, 5, 4]], requires_grad=True)
+    expected = f(x)
+    first, second = torch.empty(0), torch.empty(0).to(expected[1].dtype)
+    found = f(x, out=(first, second))
+    assert type(found) is type(expected)
+    for out, result, right in zip((first, second), found, expected, strict=True):
+        assert result is out
+        assert_close(out.detach(), right.detach())
+    first.sum().backward()
+    gradient, x.grad = x.grad, None
+    expected[0].sum().backward()
+    assert_close(gradient, x.grad)
+
+    def inside(x: Any) -> Any:
+        outputs = torch.zeros(found[0].shape), torch.zeros(found[1].shape).to(found[1].dtype)
+        f(x, out=outputs)
+        return outputs[0].sum()
+
+    assert_close(func.grad(inside)(x.detach()), gradient)
+
+
+def test_outputs_that_do_not_fit() -> None:
+    x = torch.eye(2)
+    with pytest.raises(ArgumentError, match=r"2 results(.|\n)*Write out=\(values, indices\)"):
+        torch.sort(x, out=torch.empty(0))
+    with pytest.raises(UnsupportedError, match="can only be written to a tensor"):
+        torch.aminmax(x, out=(torch.empty(0), 3))
+    with pytest.raises(ShapeError, match="does not have the shape"):
+        func.vmap(lambda x: torch.cat([x, x], out=torch.zeros(3)))(x)
+
+
 KINDS = {
     "Float": "float32", "Double": "float64", "Half": "float16", "Long": "int64", "Int": "int32",
     "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "BFloat16": "bfloat16",
