@@ -57,11 +57,12 @@ def trace(func: Callable[..., Any]) -> Callable[..., Program]:
 
 
 def stage_call(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], kept: bool = True
 ) -> tuple[Staged, list[Any]]:
     """Traces a call of `func` into a program; returns it with the arrays among the arguments.
 
-    Concrete arguments keep their values while `func` is traced, so that it may branch on them.
+    Concrete arguments keep their values while `func` is traced, so that it may branch on them. A
+    program that is not kept, but run at once, may capture tensors.
     """
     name = name_of(func)
     abstract = Abstract(f"an argument of {name}, given as a type")
@@ -78,7 +79,7 @@ def stage_call(
         inner_args, inner_kwargs = skeleton.build(tracers)
         return array_outputs(name, func(*inner_args, **inner_kwargs), "Return the arrays.")
 
-    return stage(name, run, inputs, closed=True, once=True, order=FORWARD), arrays
+    return stage(name, run, inputs, closed=kept, once=kept, order=FORWARD), arrays
 
 
 def _type_like(leaf: Any) -> ArrayType | None:
@@ -124,7 +125,7 @@ def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Cal
 
     @bounded(func)
     def functional(*args: Any, **kwargs: Any) -> Any:
-        staged, arrays = stage_call(func, args, kwargs)
+        staged, arrays = stage_call(func, args, kwargs, kept=False)
         outs = apply(staged.program, [*arrays, *staged.captured], wants_jax((args, kwargs)))
         return staged.outputs.build(outs)
 

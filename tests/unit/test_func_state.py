@@ -187,6 +187,24 @@ def test_functionalize_writes_to_nothing() -> None:
         functionalize(f, remove="views")
 
 
+def test_functionalize_captures_tensors() -> None:
+    w, x = tensor([2.0, 3.0], requires_grad=True), tensor([4.0, 5.0])
+
+    def scaled(x: Any) -> Any:
+        y = x.clone()
+        y.mul_(w)
+        return y
+
+    called = functionalize(scaled)
+    assert called(x).tolist() == [8, 15]
+    assert functionalize(lambda: w)().tolist() == [2, 3]
+    assert func.vmap(called)(fnp.stack([x, x])).tolist() == [[8, 15]] * 2
+    assert func.grad(lambda x: called(x).sum())(x).tolist() == [2, 3]
+    assert functionalize(func.grad(lambda x: (scaled(x) * x).sum()))(x).tolist() == [16, 30]
+    called(x).sum().backward()
+    assert w.grad.tolist() == [4, 5]
+
+
 def test_debug_unwrap() -> None:
     x, seen = np.array([3.0, 4.0]), []
     func.vmap(lambda v: (seen.append(debug_unwrap(v)), v * 2)[1])(x)
