@@ -155,6 +155,12 @@ def settings(part: Part) -> dict[str, Any]:
         found["exponent"] = equations[0].params.get("exponent", 0.5)
     if part.takes[:1] != (None,):
         found["self_sym_sizes"] = part.program.inputs[0].shape
+    last = equations[-1].params
+    if base == "Stack" and "axis" in last:
+        found["dim"] = last["axis"]
+    moved = [i for i, axis in enumerate(last.get("permutation", ())) if i != axis]
+    if base == "Transpose" and len(moved) == 2:
+        found["dim0"], found["dim1"] = moved
     several = base in _ALONG_SEVERAL
     if t.ndim and (several or base in _ALONG_ONE):
         along = [e.params.get("axes", e.params.get("axis")) for e in equations]

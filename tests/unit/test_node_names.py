@@ -98,6 +98,9 @@ def test_sizes_and_factors_are_saved_too() -> None:
     x, y = _leaf(2, 3), _leaf(2, 3)
     assert x.sum().grad_fn._saved_self_sym_sizes == (2, 3)
     assert x.sum(1).grad_fn._saved_dim == (1,)
+    assert torch.stack([x, x], 1).grad_fn._saved_dim == 1
+    exchanged = torch.stack([x, x]).transpose(0, 2).grad_fn
+    assert (exchanged._saved_dim0, exchanged._saved_dim1) == (0, 2)
     assert x.reshape(3, 2).grad_fn._saved_self_sym_sizes == (2, 3)
     node = (x * y).grad_fn
     np.testing.assert_array_equal(node._saved_self.detach(), x.detach())
