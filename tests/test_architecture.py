@@ -56,21 +56,21 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5993,
+    "autograd": 5944,
     "custom": 5754,
     "external": 1167,
-    "func": 7707,
+    "func": 7712,
     "interop": 2567,
-    "interpreters": 4081,
+    "interpreters": 4087,
     "ir": 2809,
     "nn": 3774,
-    "numpy": 11493,
+    "numpy": 11592,
     "primitives": 10235,
-    "random": 1507,
+    "random": 1513,
     "runtime": 5171,
     "scipy": 905,
-    "torch": 768,
-    "verify": 3233,
+    "torch": 853,
+    "verify": 3466,
 }
 """How many lines a package may have."""
 

@@ -32,11 +32,11 @@ from ftrans.numpy.numbers import whole
 from ftrans.numpy.of_type import OfType
 from ftrans.numpy.torch_derived import Derived
 from ftrans.numpy.torch_functions import ELEMENTWISE, OTHERS, along
+from ftrans.numpy.torch_kinds import is_dtype
 from ftrans.numpy.torch_methods import (
     Functions,
     Views,
     function_of,
-    is_dtype,
     names_of,
 )
 from ftrans.numpy.ufunc import direct

@@ -21,6 +21,11 @@ _KINDS = {
 _OF_DTYPES = {dtype: kind for kind, dtype in _KINDS.items()}
 
 
+def is_dtype(name: Any) -> bool:
+    """Tells whether an argument is the name of a dtype, or a dtype."""
+    return isinstance(name, str) and (name == "bfloat16" or hasattr(np, name.partition(":")[0]))
+
+
 def kind_of(x: Any) -> str:
     """Returns the name of the kind of a tensor, such as "torch.FloatTensor"."""
     name = x.dtype.name

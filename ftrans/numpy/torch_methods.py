@@ -29,7 +29,7 @@ from ftrans.numpy.numbers import whole
 from ftrans.numpy.of_type import OfType
 from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, int64
-from ftrans.numpy.torch_kinds import made_of
+from ftrans.numpy.torch_kinds import is_dtype, made_of
 from ftrans.numpy.views import view_of
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
@@ -307,11 +307,6 @@ def function_of(name: str, target: str) -> Function:
         return int64(found) if places else found
 
     return named(reduced, name, function.__doc__)
-
-
-def is_dtype(name: Any) -> bool:
-    """Tells whether an argument is the name of a dtype, or a dtype."""
-    return isinstance(name, str) and (name == "bfloat16" or hasattr(np, name.partition(":")[0]))
 
 
 class _Meant:
