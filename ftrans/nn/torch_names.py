@@ -25,6 +25,27 @@ METHODS = """
 """
 """Methods of tensors that are functions of this package, of `ftrans.scipy`, or draw."""
 
+IN_PLACE = """
+    relu relu6 elu celu selu silu mish rrelu leaky_relu threshold hardtanh hardswish hardsigmoid
+    alpha_dropout dropout1d dropout2d dropout3d
+"""
+"""Functions of networks that take `inplace` last, see `placed`."""
+
+
+def placed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function that takes `inplace` by name take it by its place too, after all others."""
+    parameters = inspect.signature(function).parameters.values()
+    count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == count + 1:
+            return function(*args[:count], inplace=args[count], **kwargs)
+        return function(*args, **kwargs)
+
+    return called
+
+
 _REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 
 

@@ -391,6 +391,8 @@ nn = _module(
     init=_module("nn.init", **_torch_init.FUNCTIONS),
     utils=_module("nn.utils", **{k: x for k, x in vars(_clipping).items() if "clip_" in k}),
 )
+_found = {n: _nn_names.placed(getattr(nn.functional, n)) for n in _nn_names.IN_PLACE.split()}
+vars(nn.functional).update(_found)
 _trust(_sys.modules[__name__], linalg, fft, special, nn, nn.functional)
 _hooks = _module("utils.hooks", RemovableHandle=_RemovableHandle)
 _again = {name: getattr(_functions, name) for name in ("checkpoint", "checkpoint_sequential")}

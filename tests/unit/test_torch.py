@@ -537,6 +537,27 @@ def test_activations_in_place() -> None:
         assert f(w, inplace=False).requires_grad
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("relu", ()), ("relu6", ()), ("silu", ()), ("selu", ()), ("mish", ()), ("hardswish", ()),
+        ("hardsigmoid", ()), ("elu", (0.5,)), ("celu", (0.5,)), ("leaky_relu", (0.2,)),
+        ("hardtanh", (-0.5, 0.5)), ("threshold", (0.0, 0.5)), ("rrelu", (0.2, 0.2, False)),
+        ("alpha_dropout", (0.0, True)), ("dropout2d", (0.0, True)),
+    ],
+)  # fmt: skip
+def test_activations_in_place_by_position(name: str, options: tuple[float, ...]) -> None:
+    f = getattr(F, name)
+    x = torch.tensor(A[None, None])
+    expected = value(f(x, *options))
+    assert f(x, *options, False) is not x
+    close(value(x), A[None, None])
+    assert f(x, *options, True) is x
+    close(value(x), expected)
+    with pytest.raises(TypeError):
+        f(x, *options, True, True)
+
+
 def test_gelu_by_tanh() -> None:
     x = np.linspace(-4.0, 4.0, 33)
     exact = x * 0.5 * (1 + scipy.special.erf(x / np.sqrt(2)))
