@@ -63,13 +63,13 @@ CEILINGS = {
     "interop": 2567,
     "interpreters": 4087,
     "ir": 2809,
-    "nn": 3774,
-    "numpy": 11592,
+    "nn": 3795,
+    "numpy": 11709,
     "primitives": 10235,
     "random": 1513,
     "runtime": 5171,
     "scipy": 905,
-    "torch": 853,
+    "torch": 855,
     "verify": 3466,
 }
 """How many lines a package may have."""
@@ -218,6 +218,7 @@ OF_ALL_NAMES = {
     "numpy/torch_kinds.py",
     "numpy/torch_methods.py",
     "numpy/torch_places.py",
+    "numpy/torch_products.py",
     "numpy/torch_spectra.py",
 }
 """These look names up in the package that they are in, when they are called."""

@@ -281,3 +281,13 @@ def writing(name: str, function: Function) -> Function:
         return x
 
     return written
+
+
+def _filled(x: Any, value: Any, *_: Any) -> Any:
+    return broadcast_to(as_array(value, x.dtype), x.type.shape)
+
+
+WRITTEN: dict[str, Function] = {
+    "copy_": _filled, "fill_": _filled, "zero_": lambda x: _filled(x, 0)
+}  # fmt: skip
+"""What methods of PyTorch's write that are the twins of no function."""

@@ -18,7 +18,7 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir.dtype import is_complex, is_float
-from ftrans.numpy import torch_counts, torch_places
+from ftrans.numpy import torch_counts, torch_places, torch_products
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.index_plan import require
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
@@ -423,6 +423,7 @@ _UNTWINNED = (
     kthvalue, median, nanmedian, cummax, cummin, msort, aminmax, quantile, nanquantile, bincount,
     take, take_along_dim, masked_select, repeat_interleave, unfold, sum_to_size, cross, dist,
     adjoint, logdet, cov, svd, qr, frexp, clone, *torch_counts.UNTWINNED,
+    *torch_products.UNTWINNED,
 )  # fmt: skip
 TWINNED = {f.__name__: f for f in (*_TWINNED, *torch_places.TWINNED)}
 """Those of which there are twins, `scatter_`, that write to the tensor."""
@@ -440,11 +441,10 @@ ELEMENTWISE = f"""{_OF_VALUES}
 # methods without a twin
 OTHERS = f"""
     conjugate angle softplus silu isnan isinf isfinite isposinf isneginf isclose allclose
-    equal:array_equal signbit
-    matmul mm:matmul mv:matmul bmm:matmul dot inner outer tensordot trace diag
+    equal:array_equal signbit matmul inner tensordot diag
     sum prod mean amax amin any all argmax argmin ptp count_nonzero
     nansum nanmean logcumsumexp logsumexp softmax log_softmax
     diff flip roll nonzero argwhere take_along_axis searchsorted tile
-    fliplr flipud rot90 kron vdot ger:outer isreal corrcoef
+    fliplr flipud rot90 kron isreal corrcoef
     det inverse:inv slogdet cholesky pinverse:pinv matrix_power {" ".join(UNTWINNED)}
 """

@@ -23,7 +23,7 @@ from ftrans.ir.stack import state
 from ftrans.numpy import torch_functions
 from ftrans.numpy.axes import canonical_axes, canonical_axis
 from ftrans.numpy.composite import arguments_of
-from ftrans.numpy.inplace import writing
+from ftrans.numpy.inplace import WRITTEN, writing
 from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
 from ftrans.numpy.of_type import OfType
@@ -193,6 +193,10 @@ class Views:
 
     def view_as_complex(self: Any) -> Any:
         """Gives pairs of real numbers as complex ones."""
+        if self.shape[-1:] != (2,):
+            raise ShapeError(
+                f"view_as_complex: the last dimension is that of pairs.\n  x: shape {self.shape}"
+            )
         return complex_p(self[..., 0], self[..., 1])
 
     def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -206,7 +210,10 @@ class Views:
 
     def transpose(self: Any, dim0: int, dim1: int) -> Any:
         """Exchanges two dimensions."""
-        return fnp.swapaxes(self, dim0, dim1) if self.ndim else fnp.asarray(self)
+        if self.ndim:
+            return fnp.swapaxes(self, dim0, dim1)
+        canonical_axes("transpose", (dim0, dim1), 0)  # which raises
+        return fnp.asarray(self)
 
     swapaxes = swapdims = transpose
 
@@ -216,7 +223,7 @@ class Views:
 
     def squeeze(self: Any, *axes: Any, dim: Any = None) -> Any:
         """Leaves dimensions of size 1 out: all, or those among some."""
-        if not self.ndim or (dim is None and not axes):
+        if dim is None and not axes:
             return fnp.squeeze(self)
         axes = canonical_axes("squeeze", sizes_of(axes if dim is None else (dim,)), self.ndim)
         found = tuple([a for a in axes if self.shape[a] == 1])
@@ -403,13 +410,6 @@ MEANT: dict[str, Function] = {
 """What methods of tensors do, as functions of values."""
 
 
-_WRITTEN: dict[str, Function] = {
-    "copy_": lambda x, new, *_: fnp.broadcast_to(fnp.asarray(new, x.dtype), x.shape),
-    "fill_": fnp.full_like, "zero_": fnp.zeros_like,
-}  # fmt: skip
-"""What others write."""
-
-
 def install() -> None:
     """Gives traced values these methods."""
     found = MEANT
@@ -431,7 +431,7 @@ def install() -> None:
     for name, target in entries(ELEMENTWISE):
         own = found.get(name) or _of_values(function_of(name, target))
         found[f"{name}_"] = writing(f"{name}_", own)
-    found |= {name: writing(name, of_value) for name, of_value in _WRITTEN.items()}
+    found |= {name: writing(name, of_value) for name, of_value in WRITTEN.items()}
     give(found)
     imag = vars(Tracer)["imag"].getter(
         lambda x: (torch_functions if state.of_tensors else fnp).imag(x)

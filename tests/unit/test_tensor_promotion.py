@@ -34,6 +34,18 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "no dimensions, whole": (lambda: SMALL * torch.tensor(2), "int32"),
     "no dimensions of another kind": (lambda: WHOLE * NONE, "float32"),
     "both without": (lambda: NONE * WIDE, "float64"),
+    "a function": (lambda: torch.div(ONES, WIDE), "float32"),
+    "a method": (lambda: ONES.pow(WIDE), "float32"),
+    "of a larger kind": (lambda: ONES * torch.tensor(2j, dtype=torch.complex128), "complex64"),
+    "a choice": (lambda: torch.where(WHOLE > 1, WHOLE, 0.5), "float32"),
+    "a remainder": (lambda: torch.fmod(WHOLE, 2.5), "float32"),
+    "the least": (lambda: torch.clamp(ONES, max=WIDE), "float32"),
+    "an imaginary number": (lambda: WHOLE * 2j, "complex64"),
+    "booleans and whole": (lambda: (WHOLE > 1) * 2, "int64"),
+    "bits": (lambda: torch.bitwise_and(SMALL, torch.tensor(2)), "int32"),
+    "bfloat16": (lambda: ONES.bfloat16() * NONE, "bfloat16"),
+    "an area": (lambda: torch.trapezoid(WHOLE), "float32"),
+    "covariances": (lambda: torch.cov(WHOLE), "float32"),
     "an array": (lambda: ONES * np.ones(2), "float64"),
 }
 
@@ -43,6 +55,30 @@ def test_dtypes(case: str) -> None:
     make, expected = CASES[case]
     for _ in range(3):  # recorded, and found again
         assert make().dtype == np.dtype(expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dtypes_in_transforms(case: str) -> None:
+    make, expected = CASES[case]
+    found = []
+
+    def seen(x: Any) -> Any:
+        found.append(make().dtype)
+        return x.sum()
+
+    for transform in (torch.vmap, torch.func.grad, torch.func.functionalize):
+        transform(seen)(torch.ones(2, 2) if transform is torch.vmap else ONES)
+    assert {x.name for x in found} == {expected}
+
+
+def test_operands_of_transforms_promote_likewise() -> None:
+    wide = torch.ones(3, dtype=torch.float64)
+    half = torch.ones(3, 2).half()
+    assert torch.vmap(torch.add)(torch.ones(3, 2), wide).dtype == np.float32
+    assert torch.vmap(lambda x: x * x.float().sum())(half).dtype == np.float16
+    assert torch.func.jvp(lambda x: x * WIDE, (ONES,), (ONES,))[1].dtype == np.float32
+    arrays = np.ones((3, 2), "float32"), np.ones(3)  # which have NumPy's rules
+    assert torch.vmap(lambda x, y: x * y)(*arrays).dtype == np.float64
 
 
 def test_gradients_have_the_dtype_of_what_they_are_of() -> None:

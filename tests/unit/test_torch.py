@@ -20,7 +20,7 @@ import ftrans.torch as torch
 import ftrans.torch.nn.functional as F
 from ftrans import errors, func, nn
 from ftrans.autograd import gradcheck, methods
-from ftrans.errors import AxisError
+from ftrans.errors import AxisError, ShapeError
 from ftrans.ir import Tracer
 from ftrans.numpy.methods import entries
 from tests.helpers import assert_close
@@ -1140,3 +1140,42 @@ def test_dimensions_that_are_not_there_are_named(around: Any) -> None:
         around(lambda x: x.squeeze(None))(x)
     assert around(lambda x: x.squeeze(dim=(-1, 0)))(x[:1]).shape in ((3,), (1, 3))
     assert torch.tensor(1.0).squeeze(0).shape == torch.tensor(1.0).squeeze(-1).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "fits", "wrong", "what"),
+    [
+        ("mm", [(2, 3), (3, 4)], [(2, 2, 2), (2,)], "takes matrices"),
+        ("mv", [(2, 3), (3,)], [(2, 2), (2, 2)], "takes a matrix and a vector"),
+        ("bmm", [(4, 2, 3), (4, 3, 2)], [(2, 2), (2, 2)], "takes batches of matrices"),
+        ("bmm", [(1, 2, 3), (1, 3, 2)], [(1, 2, 3), (4, 3, 2)], "as many matrices"),
+        ("dot", [(3,), (3,)], [(2, 2), (2, 2)], "takes vectors"),
+        ("vdot", [(3,), (3,)], [(2, 2), (2, 2)], "takes vectors"),
+        ("outer", [(3,), (2,)], [(2, 2), (2,)], "takes vectors"),
+        ("ger", [(3,), (2,)], [(2, 2), (2,)], "takes vectors"),
+        ("trace", [(3, 3)], [(2, 2, 2)], "takes matrices"),
+    ],
+)
+def test_products_take_what_they_are_of(name: str, fits: Any, wrong: Any, what: str) -> None:
+    call = getattr(torch, name)
+    given = [torch.arange(float(np.prod(shape))).reshape(shape) for shape in fits]
+    products = {"mm": "matmul", "mv": "matmul", "bmm": "matmul", "ger": "outer"}
+    expected = getattr(np, products.get(name, name))(*[x.numpy() for x in given])
+    assert_close(call(*given), expected)
+    assert_close(getattr(given[0], name)(*given[1:]), expected)
+    given = [torch.ones(shape) for shape in wrong]
+    for around in (lambda f: f, lambda f: func.vmap(f)):
+        batched = [x[None] for x in given] if around(abs) is not abs else given
+        for f in (call, lambda x, *others: getattr(x, name)(*others)):
+            with pytest.raises(ShapeError, match=what):
+                around(f)(*batched)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, func.vmap])
+def test_dimensions_and_pairs_are_looked_for(around: Any) -> None:
+    x = torch.ones(3)
+    for f in (lambda x: x.sum().squeeze(3), lambda x: x.sum().transpose(0, 3)):
+        with pytest.raises(IndexError, match=r"axis [03] is out of range"):
+            around(f)(x[None])
+    with pytest.raises(ShapeError, match=r"view_as_complex: the last dimension"):
+        around(torch.view_as_complex)(torch.ones(3, 3, 3))
