@@ -56,20 +56,20 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5944,
+    "autograd": 5952,
     "custom": 5754,
     "external": 1167,
     "func": 7712,
     "interop": 2567,
-    "interpreters": 4087,
-    "ir": 2809,
+    "interpreters": 4102,
+    "ir": 2810,
     "nn": 3795,
-    "numpy": 11709,
+    "numpy": 11718,
     "primitives": 10235,
     "random": 1513,
     "runtime": 5171,
     "scipy": 905,
-    "torch": 855,
+    "torch": 856,
     "verify": 3466,
 }
 """How many lines a package may have."""

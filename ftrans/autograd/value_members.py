@@ -164,7 +164,8 @@ class ValueMembers:
                 "Only leaves can be pickled or copied deeply; this tensor is the result of an "
                 f"operation.\n  x: {self._type}\n  Take x.detach()."
             )
-        return _rebuilt, (np.array(settle(self)), self.requires_grad, self.grad)
+        made_of = np.array(settle(self)), self.requires_grad, self.grad
+        return _rebuilt, made_of, vars(self) or None
 
 
 def _rebuilt(array: np.ndarray, requires_grad: bool, grad: Any) -> Tensor:

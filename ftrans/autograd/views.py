@@ -277,11 +277,15 @@ def become(name: str, x: Tensor, make: Callable[[Tensor], Tensor], detached: boo
         old.parent._metadata().views.append(ref(was))
     with differentiating(tape()) if was._edge else nullcontext():  # also where others record none
         settle(new := make(was))
-    x._v, x._type, meta = plain(new._v), new._type, new._metadata()
+    x._v, x._type, meta = plain(new._v) if detached else new._v, new._type, new._metadata()
     own.of, own.get, own.detached = meta.of, meta.get, meta.detached
     own.parent._metadata().views.append(ref(x))  # type: ignore[union-attr]
     if not detached:
         x._edge = new._edge
+        if own.retains:
+            segment, position = was._target()
+            segment.retained.pop(position, None)
+            keep_grad(x)
         base_of(x)._metadata().version += 1
     forget(x)
     return x

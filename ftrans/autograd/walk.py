@@ -404,12 +404,15 @@ def key_of(target: Any) -> Any:
 
 def deliver(walk: Walk, x: Tensor, ct: Any) -> None:
     """Shows the cotangent of a leaf to its hooks, and accumulates it; zero where it is None."""
-    meta = x._metadata()
-    if ct is None:
-        ct = walk.nothing(x._type)
+    meta, ct = x._metadata(), walk.nothing(x._type) if ct is None else ct
     if not meta.leaf:
         accumulate(walk, x, ct)
         return
+    if ct.shape != x._type.shape and walk.size is None:
+        raise GraphError(
+            f"{walk.call}: a leaf has another shape than what was computed of it had.\n"
+            f"  leaf: {x._type}\n  gradient: of shape {ct.shape}"
+        )
     if meta.hooks:
         ct = walk.hooked(meta.hooks, ct)
     if meta.node is not None:

@@ -44,15 +44,22 @@ def moving(equation: Equation) -> list[bool]:
     return [t.is_inexact and s for t, s in zip(equation.types, [*smooth, *rest], strict=False)]
 
 
-def flow(step: Step) -> tuple[list[int], list[bool], dict[tuple[bool, ...], list[bool]]]:
-    """Returns what `differentiated` and `moving` tell of a step, and notes it there.
+def ways(equation: Equation) -> list[Sequence[int]]:
+    """Returns for each result the operands that a cotangent of it may go to."""
+    if equation.primitive is call_p:
+        inner = [sorted(needs.inputs) for needs in depends(equation.params["program"])]
+        return [[a for i in found if type(a := equation.operands[i]) is int] for found in inner]
+    taken = [a for a in differentiated(equation) if type(a) is int]
+    return [taken if moves else () for moves in moving(equation)]
+
+
+def flow(step: Step) -> tuple[list[Sequence[int]], dict[tuple[bool, ...], list[bool]]]:
+    """Returns the `ways` of a step, and notes them there.
 
     Besides it returns where to note of all results so far whether they require grad, by which
     inputs do.
     """
-    equation: Any = step.equation
-    taken = [a for a in differentiated(equation) if type(a) is int]
-    step.flow = taken, moving(equation), {}
+    step.flow = ways(step.equation), {}  # type: ignore[arg-type]
     return step.flow
 
 
@@ -69,7 +76,7 @@ def look(tape: Any, code: int) -> bool:
         else:
             # a step says all that came before it, so that a loop finds here what it found last time
             last, active = tape.steps[-1], tuple([target is not None for target in tape.targets])
-            known = (last.flow or flow(last))[2]
+            known = (last.flow or flow(last))[1]
             if active not in known:
                 _go_on(tape, last.stop - 1)
                 known[active] = tape.flags.copy()
@@ -82,13 +89,13 @@ def _go_on(tape: Any, code: int) -> None:
     while code >= len(flags):
         step = tape.steps[tape.seen]
         tape.seen += 1
-        taken, moves, _ = step.flow or flow(step)
-        for a in taken:
-            if flags[a] if a >= 0 else targets[~a] is not None:
-                flags += moves
-                break
-        else:
-            flags += [False] * len(moves)
+        for taken in (step.flow or flow(step))[0]:
+            for a in taken:
+                if flags[a] if a >= 0 else targets[~a] is not None:
+                    flags.append(True)
+                    break
+            else:
+                flags.append(False)
 
 
 def taking_part(steps: Sequence[Step], codes: Iterable[int], among: Collection[int]) -> list[int]:
@@ -120,12 +127,9 @@ def depends(program: Program) -> tuple[Needs, ...]:
     outputs = [frozenset(positions.get(i, ())) for i in range(count)]
     empty: frozenset[int] = frozenset()
     for equation, numbers, _ in program.numbered():
-        taken = [a for a in differentiated(equation) if type(a) is int]
-        above = empty.union(*[inputs[a] for a in taken])
-        before = empty.union(*[outputs[a] for a in taken])
-        for number, moves in zip(numbers, moving(equation), strict=True):
-            inputs.append(above if moves else empty)
-            outputs.append((before if moves else empty) | positions.get(number, set()))
+        for number, taken in zip(numbers, ways(equation), strict=True):
+            inputs.append(empty.union(*[inputs[a] for a in taken]))
+            outputs.append(empty.union(*[outputs[a] for a in taken], positions.get(number, ())))
     nothing = Needs(empty, empty)
     return tuple(
         [Needs(inputs[a], outputs[a]) if type(a) is int else nothing for a in program.outputs]
@@ -139,6 +143,16 @@ def behind(program: Program, positions: frozenset[int]) -> tuple[list[int], list
     inputs = frozenset[int]().union(*[needs.inputs for needs in found])
     outputs = frozenset[int]().union(*[needs.outputs for needs in found])
     return sorted(inputs), [p for p in latest_first(program) if p in outputs]
+
+
+@memoised
+def above(program: Program, position: int) -> frozenset[int]:
+    """Returns the values that an output is computed of, where no derivative can go as well."""
+    found = {program.outputs[position]}
+    for equation, numbers, _ in reversed(list(program.numbered())):
+        if not found.isdisjoint(numbers):
+            found.update(equation.operands)
+    return frozenset([a for a in found if type(a) is int])
 
 
 @memoised
@@ -168,8 +182,8 @@ def required(program: Program, active: tuple[bool, ...]) -> frozenset[int]:
     """Returns the values that require grad, where the active inputs do."""
     found = {i for i, is_active in enumerate(active) if is_active}
     for equation, numbers, _ in program.numbered():
-        if not found.isdisjoint(differentiated(equation)):
-            found.update(pick(numbers, moving(equation)))
+        pairs = zip(numbers, ways(equation), strict=True)
+        found.update([number for number, taken in pairs if not found.isdisjoint(taken)])
     return frozenset(found)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ftrans.interpreters.backward import exposed, marked, pruned, pulled
 from ftrans.interpreters.base import building, finish, memoised, replay
-from ftrans.interpreters.dependence import behind, requiring, saved_by
+from ftrans.interpreters.dependence import above, behind, requiring, saved_by
 from ftrans.interpreters.gradient import pull
 from ftrans.interpreters.inline import inline
 from ftrans.interpreters.jvp import split
@@ -99,7 +99,8 @@ def fused(
     if not flags[root]:
         return None
     inputs, outputs = behind(program, frozenset({root}))
-    if any(flag and p not in outputs for p, flag in enumerate(flags)):
+    values = above(program, root)
+    if any(flag and a not in values for a, flag in zip(program.outputs, flags, strict=True)):
         return None
     stops = tuple([p for p in outputs if p in looked_at])
     slots = (*pick(range(len(active)), active), *[~p for p in stops])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 from ftrans.ir.program import Equation, Program
@@ -56,7 +57,7 @@ class Step:
         self.ends: dict[Any, tuple[weakref.ref[Program], dict[int, None]]] | None = None
         self.part: tuple[weakref.ref[Program], frozenset[int], Any, Any] | None = None
         self.leaps: dict[Any, Any] | None = None
-        self.flow: tuple[list[int], list[bool], dict[Any, list[bool]]] | None = None
+        self.flow: tuple[list[Sequence[int]], dict[Any, list[bool]]] | None = None
 
     def find(self, key: Any) -> Step | None:
         """Returns the step with this key that follows, and remembers it as the last one taken."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from inspect import unwrap
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -164,7 +164,7 @@ def give_tensors(function: Any) -> None:
 
 def _asks(function: Any, depth: int = 3) -> int:
     code = getattr(function, "__code__", None)
-    if code is None or not depth:
+    if type(code) is not CodeType or not depth:
         return 0
     found = _asked.get(function)
     if found is None:

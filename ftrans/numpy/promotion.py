@@ -135,13 +135,16 @@ def _scalar_kind(x: Any) -> type:
 
 
 def is_weak(x: Any) -> bool:
-    """Tells whether an operand promotes as a Python scalar does; sequences of Python floats do."""
+    """Tells whether an operand promotes as a Python scalar does; sequences of Python floats do.
+
+    So do NumPy's numbers, where they meet tensors.
+    """
     if isinstance(x, Tracer):
         return x.weak
     if isinstance(x, (list, tuple)):
         leaves = jax.tree_util.tree_leaves(x)
         return all(map(is_scalar, leaves)) and _scalar_kind_of(leaves) not in (bool, int)
-    return is_scalar(x)
+    return is_scalar(x) or (state.of_tensors and isinstance(x, np.generic))
 
 
 def _scalar_kind_of(xs: Sequence[Any]) -> type:

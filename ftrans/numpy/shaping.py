@@ -15,6 +15,7 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, AxisError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer, is_tracing, type_of
+from ftrans.ir.stack import state
 from ftrans.numpy.axes import aligned, canonical_axes, canonical_axis
 from ftrans.numpy.indexing import pick
 from ftrans.numpy.promotion import as_array, common_shape, is_array, promoted
@@ -275,10 +276,15 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
 # ------------------------------------------------------------------------------------ joining
 
 
+_RAISING = ("hstack", "vstack", "dstack", "column_stack")
+
+
 def _items(name: str, arrays: Any) -> list[Any]:
     """Returns the arrays to join, as strict operands of the promoted dtype."""
     if is_array(arrays):
         arrays = unstack(arrays)
+    if state.of_tensors and name in _RAISING:  # what has no dimensions is given some
+        arrays = [atleast_1d(x) for x in arrays]
     found = promoted(*arrays)
     if not found:
         raise ShapeError(f"{name}: takes at least one array.")

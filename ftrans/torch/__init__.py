@@ -266,7 +266,8 @@ def _creating(make: _Function) -> _Function:
 def _function(name: str, target: str) -> Any:
     """Makes the function of tensors that is one of `ftrans.numpy`, at the cost of the method."""
     function = _methods.function_of(name, target)
-    return _lifted(function, _methods.method_of(name, function, 2))
+    of_values = _torch_methods.MEANT[name] if name in ("add", "sub") else function
+    return _lifted(of_values, _methods.method_of(name, function, 2))
 
 
 def _formula(name: str, function: Any) -> Any:

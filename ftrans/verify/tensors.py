@@ -139,7 +139,7 @@ class TensorProbe(Probe):
 
 
 def _leaves(values: Sequence[Any]) -> list[Any]:
-    return [tensor_of(x).requires_grad_() for x in values]
+    return [tensor_of(np.asarray(x)).requires_grad_() for x in values]
 
 
 def array_of(x: Any) -> Any:

@@ -46,13 +46,50 @@ def test_grad_nonleaf() -> None:
 
 
 def test_grad_materialize_grads() -> None:
-    x = leaf(0.5)
-    a = x * 3
-    (first,) = grad(a, x, create_graph=True)
-    (second,) = grad(first, x, allow_unused=True, materialize_grads=True)
+    x, a = leaf(0.5), leaf(1.0)
+    y = x * a
+    (first,) = grad(y, x, create_graph=True)
+    (none,) = grad(first, x, create_graph=True, allow_unused=True)
+    (second,) = grad(first, x, create_graph=True, allow_unused=True, materialize_grads=True)
+    assert none is None
     same(second, 0.0)
+    a = y
     with pytest.raises(ValueError, match="allow_unused"):
         grad(a, x, allow_unused=False, materialize_grads=True)
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_a_gradient_depends_on_what_it_is_computed_of(is_run: bool) -> None:
+    x, a = leaf(0.5), leaf(2.0)
+
+    def slope(of: Any, at: Any) -> Any:
+        if is_run:
+            of.item()
+        return grad(of, at, create_graph=True)[0]
+
+    first = slope(x * a, x)
+    found, none = grad(first, [a, x], allow_unused=True)
+    same(found, 1.0)
+    assert none is None
+    first = slope(x * a, x)
+    with pytest.raises(RuntimeError, match="have been used"):
+        grad(first, x)
+    first.backward()
+    assert x.grad is None
+    same(a.grad, 1.0)
+    first = slope(x * 3 + 2, x)
+    assert not first.requires_grad
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        grad(first, x)
+    weights, rows = leaf([1.0, 2.0]), constant([[1.0, 2.0], [3.0, 4.0]])
+    assert not slope((rows @ weights).sum(), weights).requires_grad
+    assert slope((rows @ weights).sin().sum(), weights).requires_grad
+    square = x * x
+    found, none = grad(slope(square * a, a), [x, a], allow_unused=True)
+    same(found, 1.0)
+    assert none is None
+    second = slope(slope(x**3 * a, x), x)
+    same(grad(second, [x, a]), (12.0, 3.0))
 
 
 def test_grad_unreachable() -> None:

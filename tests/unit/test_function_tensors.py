@@ -825,3 +825,31 @@ def test_which_functions_are_known_to_do_nothing_but_to_compute() -> None:
         lambda x: torch.manual_seed(1),
     ]
     assert [guards_of([f]) is not None for f in (*known, *others)] == [True] * 5 + [False] * 5
+
+
+def test_a_rule_reads_what_has_every_attribute() -> None:
+    class Settings(dict):  # type: ignore[type-arg]
+        def __getattr__(self, name: str) -> Any:
+            return self.setdefault(name, Settings())
+
+    class Anything:
+        def __getattr__(self, name: str) -> Any:
+            return 3.0
+
+    settings, anything = Settings(rate=2.0), Anything()
+
+    class Scaled(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * torch.tensor(settings["rate"])
+
+        @staticmethod
+        def backward(ctx: Any, ct: Any) -> Any:
+            return ct * anything.factor
+
+    x = leaf(1.0, 2.0)
+    for _ in range(2):
+        y = Scaled.apply(x)
+        y.sum().backward()
+    assert y.tolist() == [2.0, 4.0]
+    assert x.grad.tolist() == [6.0, 6.0]

@@ -142,3 +142,11 @@ def test_what_the_function_raises_is_raised() -> None:
 
     with pytest.raises(KeyError, match="of Tensor"):
         gradcheck(fails, X, raise_exception=False)
+
+
+def test_functions_of_and_to_rank_zero() -> None:
+    x = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(slope, (x,))
+    assert gradgradcheck(slope, (x,))
+    assert gradgradcheck(lambda x: hooked(x).sum(), (X,))
+    assert not gradcheck(lambda x: slope(x) + x.detach() * 2, (x,), raise_exception=False)

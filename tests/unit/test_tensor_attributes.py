@@ -473,6 +473,10 @@ def test_a_tensor_has_attributes_of_the_users() -> None:
     with pytest.raises(AttributeError, match="no attribute 'momentum'"):
         _ = x.momentum
     assert not hasattr(x * 2, "rate")
+    x.names = ["a"]
+    for y in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert (y.rate, y.names) == (0.1, ["a"])
+        assert y.names is not x.names
 
 
 def test_an_array_is_given_where_no_gradients_are_recorded() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from ftrans import Tensor, config, func, tensor
 from ftrans.autograd import Function, enable_grad, grad, inference_mode, no_grad
+from ftrans.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from ftrans.errors import DTypeError, FtransError, GraphError, MutationError, ShapeError
 from tests.helpers import assert_close
 
@@ -1331,7 +1332,8 @@ def test_a_leaf_becomes_a_view_where_no_gradients_are_recorded() -> None:
     assert w.requires_grad
     (w * 3).sum().backward()
     assert w.grad.tolist() == [[3.0, 3.0, 3.0]]
-    (element * 2).backward()  # computed of what it was
+    with pytest.raises(GraphError, match="a leaf has another shape than what was computed of it"):
+        (element * 2).backward()
     with pytest.raises(MutationError, match="t_: a tensor cannot be written to inside"):
         func.grad(lambda x: w.t_().sum() * x)(1.0)
 
@@ -1354,6 +1356,32 @@ def test_what_becomes_a_view_keeps_its_history_and_mode_where_none_is_recorded()
         v.unsqueeze_(0)
     with pytest.raises(GraphError, match=r"unsqueeze_: It is one of several views"):
         (w * 2).unbind()[0].unsqueeze_(0)
+
+
+def test_what_becomes_a_view_keeps_its_tangent() -> None:
+    with dual_level():
+        x = make_dual(plain([[1, 2, 3], [4, 5, 6]]), plain([[1] * 3] * 2))
+        y = x * 2
+        y.t_()
+        y.mul_(x.t())
+        value, tangent = unpack_dual(y)
+        assert value.tolist() == [[2.0, 32.0], [8.0, 50.0], [18.0, 72.0]]
+        assert tangent.tolist() == [[4.0, 16.0], [8.0, 20.0], [12.0, 24.0]]
+
+
+def test_a_gradient_that_is_kept_has_the_shape_of_what_has_become_a_view() -> None:
+    x = leaf([1, 2, 3])
+    y = x * 2
+    y.retain_grad()
+    y.unsqueeze_(0)
+    (y**2).sum().backward()
+    assert y.grad.tolist() == [[4.0, 8.0, 12.0]]
+    w = leaf([[1, 2, 3], [4, 5, 6]])
+    loss = (w**2).sum()
+    with no_grad():
+        w.t_()
+    with pytest.raises(GraphError, match=r"a leaf has another shape(.|\n)*f\w+\[3,2\]"):
+        loss.backward()
 
 
 def test_a_view_made_without_gradients_has_none_after_writes_either() -> None:

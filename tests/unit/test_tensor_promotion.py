@@ -46,6 +46,10 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "bfloat16": (lambda: ONES.bfloat16() * NONE, "bfloat16"),
     "an area": (lambda: torch.trapezoid(WHOLE), "float32"),
     "covariances": (lambda: torch.cov(WHOLE), "float32"),
+    "NumPy's number in a function": (lambda: torch.fmod(WHOLE, np.float64(2.5)), "float32"),
+    "side by side": (lambda: torch.hstack([ONES, WIDE]), "float64"),
+    "columns": (lambda: torch.column_stack([torch.ones(1), WIDE]), "float64"),
+    "whole, side by side": (lambda: torch.hstack([SMALL, torch.tensor(5)]), "int64"),
     "an array": (lambda: ONES * np.ones(2), "float64"),
 }
 

@@ -1179,3 +1179,11 @@ def test_dimensions_and_pairs_are_looked_for(around: Any) -> None:
             around(f)(x[None])
     with pytest.raises(ShapeError, match=r"view_as_complex: the last dimension"):
         around(torch.view_as_complex)(torch.ones(3, 3, 3))
+
+
+def test_sums_are_scaled_in_transforms_too() -> None:
+    ones = torch.ones(3)
+    assert func.grad(lambda x: torch.add(x, x, alpha=2).sum())(ones).tolist() == [3.0] * 3
+    assert func.vmap(lambda x: torch.sub(x, x, alpha=3))(ones).tolist() == [-2.0] * 3
+    assert torch.add(ones, ones, alpha=3).tolist() == [4.0] * 3
+    assert torch.add(input=ones, other=2).tolist() == [3.0] * 3
