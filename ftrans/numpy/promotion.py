@@ -125,6 +125,8 @@ def promote_dtypes(x: np.dtype, y: np.dtype) -> np.dtype:
 
 def _scalar_kind(x: Any) -> type:
     """Returns bool, int, float or complex for a weak operand."""
+    if isinstance(x, np.generic):
+        x = x.item()
     if isinstance(x, (Tracer, np.ndarray)):
         dtype = type_of(x).dtype
         return complex if is_complex(dtype) else float if is_float(dtype) else int

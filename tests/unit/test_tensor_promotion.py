@@ -47,6 +47,8 @@ CASES: dict[str, tuple[Callable[[], Any], str]] = {
     "an area": (lambda: torch.trapezoid(WHOLE), "float32"),
     "covariances": (lambda: torch.cov(WHOLE), "float32"),
     "NumPy's number in a function": (lambda: torch.fmod(WHOLE, np.float64(2.5)), "float32"),
+    "NumPy's boolean": (lambda: torch.bitwise_or(WHOLE > 1, np.bool_(False)), "bool"),
+    "NumPy's narrow number in a function": (lambda: torch.div(WHOLE, np.float32(2)), "float32"),
     "side by side": (lambda: torch.hstack([ONES, WIDE]), "float64"),
     "columns": (lambda: torch.column_stack([torch.ones(1), WIDE]), "float64"),
     "whole, side by side": (lambda: torch.hstack([SMALL, torch.tensor(5)]), "int64"),
