@@ -263,7 +263,8 @@ def take_data(x: Tensor, value: Tensor) -> None:
 def become(name: str, x: Tensor, make: Callable[[Tensor], Tensor], detached: bool = False) -> Any:
     """Has a tensor be a view, of what it was or, detached, of any other one; returns it."""
     _check_outside(name, x)
-    _check(name, x, detached)
+    if not detached:
+        _check(name, x, False)
     settle(x)
     was, own, old = made(x._v, 0, x._type), x._metadata(), Meta()
     for what in ("of", "get", "fixed", "detached", "version", "views", "inference"):

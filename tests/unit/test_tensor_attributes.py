@@ -459,6 +459,14 @@ def test_data_that_is_assigned_leaves_other_names_what_they_are() -> None:
     assert_close(x.grad, [1.0, 2.0])
 
 
+def test_data_of_a_view_that_is_not_to_be_written_to_can_be_assigned() -> None:
+    x = leaf([[1.0, 2.0], [3.0, 4.0]]) * 1
+    row = x.unbind()[0]
+    row.data = tensor([5.0, 6.0], dtype="float64")
+    assert row.tolist() == [5.0, 6.0]
+    assert x.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
 def test_data_of_integers_have_no_gradients() -> None:
     x = leaf([1.0])
     with pytest.raises(DTypeError, match=r"only floating point(.|\n)*value: i32\[1\]"):
