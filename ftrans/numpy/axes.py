@@ -44,6 +44,11 @@ def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
+def axes_of_tensor(name: str, given: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """Is `canonical_axes` of what is a tensor to a function, whatever it is said to stand for."""
+    return canonical_axes(name, given if ndim else [a for a in given if a not in (0, -1)], ndim)
+
+
 def flattened(x: Any) -> Any:
     """Returns the elements of a strict operand, in the order of rows, as one axis."""
     return reshape_p(x, shape=(type_of(x).size,))

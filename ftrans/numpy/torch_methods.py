@@ -21,7 +21,7 @@ from ftrans.errors import ArgumentError, ShapeError, UnsupportedError
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy import torch_functions
-from ftrans.numpy.axes import canonical_axes, canonical_axis
+from ftrans.numpy.axes import axes_of_tensor, canonical_axis
 from ftrans.numpy.composite import arguments_of
 from ftrans.numpy.inplace import WRITTEN, writing
 from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
@@ -212,7 +212,7 @@ class Views:
         """Exchanges two dimensions."""
         if self.ndim:
             return fnp.swapaxes(self, dim0, dim1)
-        canonical_axes("transpose", (dim0, dim1), 0)  # which raises
+        axes_of_tensor("transpose", (dim0, dim1), 0)  # which raises
         return fnp.asarray(self)
 
     swapaxes = swapdims = transpose
@@ -225,7 +225,7 @@ class Views:
         """Leaves dimensions of size 1 out: all, or those among some."""
         if dim is None and not axes:
             return fnp.squeeze(self)
-        axes = canonical_axes("squeeze", sizes_of(axes if dim is None else (dim,)), self.ndim)
+        axes = axes_of_tensor("squeeze", sizes_of(axes if dim is None else (dim,)), self.ndim)
         found = tuple([a for a in axes if self.shape[a] == 1])
         return fnp.squeeze(self, found) if found else fnp.asarray(self)
 

@@ -1177,6 +1177,12 @@ def test_dimensions_and_pairs_are_looked_for(around: Any) -> None:
     for f in (lambda x: x.sum().squeeze(3), lambda x: x.sum().transpose(0, 3)):
         with pytest.raises(IndexError, match=r"axis [03] is out of range"):
             around(f)(x[None])
+    for f in (
+        torch.squeeze,
+        torch.transpose,
+    ):  # the one that is not there may be named, in arrays too
+        for one in (torch.tensor(2.0), np.array(2.0)):
+            assert f(one, *(0, -1)[: 1 + (f is torch.transpose)]) == 2.0
     with pytest.raises(ShapeError, match=r"view_as_complex: the last dimension"):
         around(torch.view_as_complex)(torch.ones(3, 3, 3))
 
