@@ -392,7 +392,7 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Calls a function of the front end, or a transform, on tensors; returns tensors."""
     out = kwargs.pop("out", None)
     if out is not None:
-        return written_to(out, lambda: recorded(function, *args, **kwargs))
+        return written_to(out, recorded(function, *args, **kwargs))
     found = tape()
     name = getattr(function, "__name__", "")
     lowered = [lowered_to(found, x) for x in args]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax.tree_util as tree
@@ -77,8 +76,8 @@ def check_outside(call: str, more: str) -> None:
         raise Opaque(error) if in_rule() else error
 
 
-def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
-    """Writes what is computed to a tensor, the `out=` of a function; returns that.
+def written_to(out: Any, found: Any) -> Tensor:
+    """Writes a result to a tensor, the `out=` of a function; returns that.
 
     Raises:
         UnsupportedError: where it is no tensor.
@@ -90,7 +89,6 @@ def written_to(out: Any, compute: Callable[[], Any]) -> Tensor:
             f"out=: what is computed of tensors can only be written to a tensor.\n"
             f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
         )
-    found = compute()
     if type(found) is Tensor and not np.can_cast(found.dtype, target.dtype, "same_kind"):
         raise DTypeError(
             f"out=: the result does not fit into the tensor that it is written to.\n"

@@ -215,7 +215,7 @@ def result_to(out: Any, found: Any) -> Any:
                 stacklevel=3,
             )
         take_data(target, target.new_empty(shape))
-    return written_to(target, lambda: found)
+    return written_to(target, found)
 
 
 # ----------------------------------------------------------------------------------------- algebra
