@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5951,
+    "autograd": 5976,
     "custom": 5754,
     "external": 1167,
     "func": 7712,
@@ -64,7 +64,7 @@ CEILINGS = {
     "interpreters": 4102,
     "ir": 2810,
     "nn": 3795,
-    "numpy": 11725,
+    "numpy": 11803,
     "primitives": 10235,
     "random": 1513,
     "runtime": 5171,

@@ -19,16 +19,17 @@ from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
 from ftrans.autograd.pending import slopes_of
 from ftrans.autograd.segment import Edge, Segment
 from ftrans.autograd.tape import Tape, recorded, settle
-from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array
+from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array, type_seen
 from ftrans.autograd.values import check_outside
 from ftrans.autograd.variable import renamed
 from ftrans.autograd.walk import Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
-from ftrans.ir import ArrayType, type_of
+from ftrans.ir import ArrayType, Tracer, type_of
 from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
 from ftrans.numpy.promotion import as_array, cast
+from ftrans.numpy.views import in_rule
 from ftrans.pytree import ordered_like
 from ftrans.runtime.profile import backward_pass
 from ftrans.traceback import boundary
@@ -65,7 +66,7 @@ def _seeds(
     call: str, roots: Sequence[Tensor], given: Any, create: bool, size: int | None = None
 ) -> list[Any]:
     """Returns the cotangents of roots: those given, or one for scalars."""
-    create = create or bool(OPEN)
+    create = create or bool(OPEN or state.stack)
     cts = [None] * len(roots) if given is None else _listed(given)
     if len(cts) != len(roots):
         raise ArgumentError(
@@ -92,7 +93,8 @@ def _seed(call: str, index: int, t: ArrayType, ct: Any, create: bool, size: int 
             )
         one = np.ones(expected, t.dtype)
         return of_array(one) if create else one
-    given = ct._type if type(ct) is Tensor else type_of(as_array(ct))
+    ct = ct if type(ct) is Tensor else as_array(ct)
+    given = type_seen(ct) if type(ct) in (Tensor, Tracer) else type_of(ct)
     if given.shape != expected:
         batched = "" if size is None else ", behind the axis of the batch"
         raise ShapeError(
@@ -105,9 +107,9 @@ def _seed(call: str, index: int, t: ArrayType, ct: Any, create: bool, size: int 
             f"same dtype.\n  grad_output[{index}]: {given}\n  output[{index}]: {t}"
         )
     if create:
-        ct = ct if type(ct) is Tensor else of_array(as_array(ct))
+        ct = ct if type(ct) in (Tensor, Tracer) else of_array(ct)
         return ct if given.dtype == t.dtype else recorded(cast, ct, t.dtype)
-    return cast(settle(ct) if type(ct) is Tensor else as_array(ct), t.dtype)
+    return cast(settle(ct) if type(ct) is Tensor else ct, t.dtype)
 
 
 def _check_root(call: str, index: int, x: Any) -> None:
@@ -298,6 +300,9 @@ def grad(
 ) -> Any:
     """Returns the gradients of the sum of outputs with respect to inputs, accumulating none.
 
+    It may be called inside of a transform on tensors from outside, so that `vmap` over
+    `grad_outputs` returns a Jacobian.
+
     Args:
         outputs: a tensor, or several of them in a pytree.
         inputs: the same; a dict gives a dict of gradients, all else a tuple.
@@ -315,10 +320,13 @@ def grad(
         The gradients, of the types of the inputs.
 
     Raises:
-        GraphError: where an output does not require grad, an input is not used, or the graph was
-            freed.
+        GraphError: where an output does not require grad, an input is not used, the graph was
+            freed, or a tensor is traced by a transform.
     """
-    check_outside("grad()", _INSIDE)
+    roots = _listed(outputs)
+    sinks = _listed(inputs)
+    if Tracer in map(type, [*roots, *sinks]) or in_rule():
+        check_outside("grad()", _INSIDE)
     if not only_inputs:
         warnings.warn(
             "grad(): only_inputs=False is ignored: gradients of the inputs alone are computed. "
@@ -333,19 +341,17 @@ def grad(
         )
     if allow_unused is None:
         allow_unused = materialize_grads
-    roots = _listed(outputs)
-    sinks = _listed(inputs)
     if not sinks:
         raise GraphError("grad(): the inputs argument cannot be empty.")
     retain, walk = create_graph if retain_graph is None else retain_graph, None
-    if len(roots) == 1 and not (retain or create_graph or is_grads_batched):
+    if len(roots) == 1 and not (retain or create_graph or is_grads_batched or state.stack):
         walk = _at_once(roots[0], "grad()", grad_outputs, sinks)
     if walk is None:
         for index, x in enumerate(roots):
             _check_root("grad()", index, x)
         size = _batch_size(grad_outputs) if is_grads_batched else None
         seeds = _seeds("grad()", roots, grad_outputs, create_graph, size)
-        if create_graph and retain and size is None:
+        if create_graph and retain and size is None and not state.stack:
             slopes = slopes_of(roots, seeds, sinks)
             if slopes is not None:
                 return _like(inputs, slopes)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ftrans import numpy as fnp
 from ftrans.autograd.tape import Tape, recorded, refresh, settle
-from ftrans.autograd.tensor import STALE, Tensor
+from ftrans.autograd.tensor import STALE, Tensor, type_seen
 from ftrans.errors import ArgumentError, GraphError
 from ftrans.ir.stack import state
 
@@ -113,7 +113,7 @@ def checked(hook: Hook, given: Any, new: Any) -> Any:
                 f"hook {name!r}: a hook of a node returns a tuple of gradients, or None.\n"
                 f"  returned: {type(new).__name__}"
             )
-        new = (new,) if type(new) is Tensor else tuple(new)
+        new = (new,) if isinstance(new, Tensor) else tuple(new)
         if len(new) != len(given):
             raise GraphError(
                 f"hook {name!r} has returned an incorrect number of values.\n"
@@ -121,15 +121,15 @@ def checked(hook: Hook, given: Any, new: Any) -> Any:
             )
         pairs = zip(given, new, strict=True)
         return tuple([None if y is None else checked(hook, x, y) for x, y in pairs])
-    if type(new) is not Tensor:
+    if not isinstance(new, Tensor):
         raise GraphError(
             f"hook {name!r}: a hook returns a tensor, or None to leave the gradient as it is.\n"
             f"  returned: {type(new).__name__}"
         )
-    if given is not None and new._type is not given._type:
+    if given is not None and type_seen(new) is not type_seen(given):
         raise GraphError(
             f"hook {name!r} has changed the type of the gradient.\n"
-            f"  given: {given._type}\n  returned: {new._type}"
+            f"  given: {type_seen(given)}\n  returned: {type_seen(new)}"
         )
     return new
 

@@ -24,6 +24,7 @@ from ftrans.autograd.value_members import ValueMembers
 from ftrans.autograd.view_members import ViewMembers
 from ftrans.autograd.views import assign, old_of, over, view
 from ftrans.errors import DTypeError, MissingAttributeError, UnsupportedError
+from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy.advice import of_tensors
 from ftrans.numpy.inplace import SIGNS
@@ -53,6 +54,8 @@ def _in_place(name: str, method: Function, is_operator: bool = False) -> Functio
     """Makes the method that writes to a tensor what another one returns, or the operator."""
 
     def written(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self) is Tracer:
+            return getattr(self, name)(*args, **kwargs)
         try:
             new = method(self, *args, **kwargs)
             if new is NotImplemented and is_operator:

@@ -19,7 +19,7 @@ from ftrans.autograd.tape import tape as begun
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import waiting
 from ftrans.config import config
-from ftrans.ir import make_tracer
+from ftrans.ir import Tracer, make_tracer
 from ftrans.ir.leap import maker_of, results_of
 from ftrans.ir.location import passed_over, user_frame
 from ftrans.ir.stack import state
@@ -51,31 +51,33 @@ def unary(name: str, function: Function, depth: int = 1) -> Function:
     primitive = direct.get(function)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tape = state.tape or begun()
-        if not (args or kwargs) and primitive is not None and self._type.is_inexact:
-            if not tape.grad and (now := _at_once(primitive, False, self)) is not None:
-                return now
-            index = self._index if tape.grad and self._v is tape else tape.code_of(self)
-            user = sys._getframe(depth)
-            key = (primitive, None, id(user.f_code), user.f_lasti, index)
-            child = tape.step.child
-            if child is None or child.key != key:
-                child = tape.step.find(key)
-            if child is not None and tape.visits is None:
-                tape.step = child
-                tape.steps.append(child)
-                tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
-                tensor._v = tape
-                tensor._index = code = child.code
-                tensor._type = child.type  # type: ignore[assignment]
-                tensor._edge = tensor._meta = None
-                tape.live.append(tensor)
-                if code > tape.most:
-                    tape.flush()
-                return tensor
         try:
+            tape = state.tape or begun()
+            if not (args or kwargs) and primitive is not None and self._type.is_inexact:
+                if not tape.grad and (now := _at_once(primitive, False, self)) is not None:
+                    return now
+                index = self._index if tape.grad and self._v is tape else tape.code_of(self)
+                user = sys._getframe(depth)
+                key = (primitive, None, id(user.f_code), user.f_lasti, index)
+                child = tape.step.child
+                if child is None or child.key != key:
+                    child = tape.step.find(key)
+                if child is not None and tape.visits is None:
+                    tape.step = child
+                    tape.steps.append(child)
+                    tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
+                    tensor._v = tape
+                    tensor._index = code = child.code
+                    tensor._type = child.type  # type: ignore[assignment]
+                    tensor._edge = tensor._meta = None
+                    tape.live.append(tensor)
+                    if code > tape.most:
+                        tape.flush()
+                    return tensor
             return _called(tape, None, function, self, *args, **kwargs)
         except Exception as error:
+            if type(self) is Tracer:  # the method as a function, `Tensor.exp(x)`
+                return recorded(function, self, *args, **kwargs)
             shorten(error)
             raise
 
@@ -197,50 +199,54 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
     primitive = direct.get(function)
 
     def operator(self: Any, other: Any) -> Any:
-        tape, kind, t = state.tape or begun(), type(other), self._type
-        if t.is_inexact:
-            met = other._type is t if kind is Tensor else kind is float or kind is int
-            if met and primitive is not None:
-                y = other if kind is Tensor else scalar(other, t.dtype)
-                if not tape.grad and (now := _at_once(primitive, swap, self, y)) is not None:
-                    return now
-                x = self._index if tape.grad and self._v is tape else tape.code_of(self)
-                if kind is Tensor:
-                    y = other._index if tape.grad and other._v is tape else tape.code_of(other)
-                user, pair = sys._getframe(depth), (y, x) if swap else (x, y)
-                key = (primitive, None, id(user.f_code), user.f_lasti, *pair)
-                child = tape.step.child
-                if child is None or child.key != key:
-                    child = tape.step.find(key) or varied(tape, key)
-                if child is not None and tape.visits is None:
-                    tape.step = child
-                    tape.steps.append(child)
-                    tensor = _new(Tensor)  # as `made` does, spelled out where most tensors are made
-                    tensor._v = tape
-                    tensor._index = code = child.code
-                    tensor._type = child.type  # type: ignore[assignment]
-                    tensor._edge = tensor._meta = None
-                    tape.live.append(tensor)
-                    if code > tape.most:
-                        tape.flush()
-                    return tensor
-        if kind not in _KINDS and isinstance(other, np.generic):
-            other = other.item()  # numbers of NumPy's are those of Python, as in PyTorch
-            kind = type(other)
-        call = None
-        if t.is_inexact and (kind is Tensor or kind is int) and not swap:
-            user = sys._getframe(depth)
-            if passed_over.get(user.f_code.co_filename) is False or user_frame(user) is user:
-                x = self._index if tape.grad and self._v is tape else tape.code_of(self)
-                y = other
-                if kind is Tensor:
-                    y = other._index if tape.grad and other._v is tape else tape.code_of(other)
-                call = (function, id(user.f_code), user.f_lasti, x, kind, y)
-        if call is None and not (kind is Tensor or is_scalar(other) or is_array(other)):
-            return NotImplemented
         try:
+            tape, kind, t = state.tape or begun(), type(other), self._type
+            if t.is_inexact:
+                met = other._type is t if kind is Tensor else kind is float or kind is int
+                if met and primitive is not None:
+                    y = other if kind is Tensor else scalar(other, t.dtype)
+                    if not tape.grad and (now := _at_once(primitive, swap, self, y)) is not None:
+                        return now
+                    x = self._index if tape.grad and self._v is tape else tape.code_of(self)
+                    if kind is Tensor:
+                        y = other._index if tape.grad and other._v is tape else tape.code_of(other)
+                    user, pair = sys._getframe(depth), (y, x) if swap else (x, y)
+                    key = (primitive, None, id(user.f_code), user.f_lasti, *pair)
+                    child = tape.step.child
+                    if child is None or child.key != key:
+                        child = tape.step.find(key) or varied(tape, key)
+                    if child is not None and tape.visits is None:
+                        tape.step = child
+                        tape.steps.append(child)
+                        tensor = _new(
+                            Tensor
+                        )  # as `made` does, spelled out where most tensors are made
+                        tensor._v = tape
+                        tensor._index = code = child.code
+                        tensor._type = child.type  # type: ignore[assignment]
+                        tensor._edge = tensor._meta = None
+                        tape.live.append(tensor)
+                        if code > tape.most:
+                            tape.flush()
+                        return tensor
+            if kind not in _KINDS and isinstance(other, np.generic):
+                other = other.item()  # numbers of NumPy's are those of Python, as in PyTorch
+                kind = type(other)
+            call = None
+            if t.is_inexact and (kind is Tensor or kind is int) and not swap:
+                user = sys._getframe(depth)
+                if passed_over.get(user.f_code.co_filename) is False or user_frame(user) is user:
+                    x = self._index if tape.grad and self._v is tape else tape.code_of(self)
+                    y = other
+                    if kind is Tensor:
+                        y = other._index if tape.grad and other._v is tape else tape.code_of(other)
+                    call = (function, id(user.f_code), user.f_lasti, x, kind, y)
+            if call is None and not (kind is Tensor or is_scalar(other) or is_array(other)):
+                return NotImplemented
             return _called(tape, call, function, *((other, self) if swap else (self, other)))
         except Exception as error:
+            if type(self) is Tracer:
+                return recorded(function, *((other, self) if swap else (self, other)))
             shorten(error)
             raise
 

@@ -14,7 +14,9 @@ from ftrans.autograd.short import taken
 from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.views import SEVERAL, as_view, assign, become, old_of, over, view
 from ftrans.errors import UnsupportedError
+from ftrans.ir import Tracer
 from ftrans.numpy import torch_functions
+from ftrans.numpy.inplace import RENAMED
 from ftrans.numpy.methods import named
 from ftrans.numpy.moving import as_arrays, is_moving
 from ftrans.numpy.numbers import whole
@@ -97,6 +99,8 @@ def _becoming(name: str) -> Function:
     """Makes the method that has a tensor be the view which another one returns."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if type(self) is Tracer:
+            return getattr(self, f"{name}_")(*args, **kwargs)
         return become(f"{name}_", self, lambda x: getattr(x, name)(*args, **kwargs))
 
     return named(method, f"{name}_", f"Has the tensor be what `{name}` returns of it.")
@@ -132,7 +136,7 @@ class ViewMembers:
         moved = _moved(index, self, value) if write is set_slices else None
         assign("x[index] = value", self, taken(write, (self, index, value), instead=moved))
 
-    for _name in ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze"):
+    for _name in RENAMED:
         vars()[f"{_name}_"] = _becoming(_name)
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:

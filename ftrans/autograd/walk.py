@@ -24,7 +24,7 @@ from ftrans.interpreters import batch, pruned, pullback_anew, pulled, pulled_kep
 from ftrans.interpreters.dependence import behind, depends
 from ftrans.interpreters.node_names import listed
 from ftrans.interpreters.passage import passage
-from ftrans.ir import ArrayType, Params, Program, bind, make_tracer, type_of
+from ftrans.ir import ArrayType, Params, Program, Tracer, bind, make_tracer, type_of
 from ftrans.ir.stack import state
 from ftrans.primitives import add_p
 from ftrans.primitives.control.common import Mask, pick, present, spread
@@ -59,7 +59,8 @@ class Walk:
         self.size = size
         self.call = call
         self.create = create
-        self.recorded = create or bool(OPEN)  # what is recorded has tangents
+        self.recorded = create or bool(OPEN or state.stack)
+        """Whether what it does is recorded, so that it has tangents, or belongs to a transform."""
         self.found: dict[Any, Any] = {}
         """The cotangents that are complete, by leaf or edge; of leaves, the sum so far."""
         self.reached: dict[Any, Any] = {}
@@ -93,7 +94,7 @@ class Walk:
 
     def seen_by_user(self, ct: Any) -> Any:
         """Returns the tensor that stands for a cotangent; None for None."""
-        return ct if ct is None or type(ct) is Tensor else of_array(ct)
+        return ct if ct is None or type(ct) in (Tensor, Tracer) else of_array(ct)
 
     def taken_from_user(self, ct: Any) -> Any:
         """Returns the cotangent that a tensor stands for; None for None."""
@@ -285,7 +286,7 @@ class Walk:
         """Shows the cotangent of a result to those who look at it; returns what it becomes."""
         ct = self.hooked(segment.hooks.get(position), ct)
         x = segment.retained.get(position, lambda: None)()
-        if x is not None and self.size is None:
+        if x is not None and self.size is None and type(ct) is not Tracer:
             accumulate(self, x, ct)
         self.found[segment.number, position] = ct
         return ct

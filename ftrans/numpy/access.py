@@ -150,6 +150,8 @@ _writers: dict[Any, Callable[..., Any]] = {
     p.gather_p: _write_places,
     p.real_p: lambda op, x, value: p.complex_p(value, p.imag_p(x)),
     p.imag_p: lambda op, x, value: p.complex_p(p.real_p(x), value),
+    # the derivatives are not in that place: what is written there leaves them as they were
+    p.stop_gradient_p: lambda op, x, value: p.graft_p(value, x),
 }
 """For each primitive that reads a part: `(op, base, value, *others, **params) -> base`."""
 

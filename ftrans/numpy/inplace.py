@@ -26,12 +26,15 @@ from ftrans.numpy.sorting import sort as sorted_
 from ftrans.numpy.taking import getitem, integers, within
 from ftrans.numpy.taking import put_along_axis as with_put_along_axis
 from ftrans.numpy.ufunc import Function, direct, operator_of, take_pair_over
+from ftrans.numpy.views import become_view, detached, memories
 from ftrans.numpy.views import is_array as can_change
-from ftrans.numpy.views import memories
 from ftrans.primitives import reshape_p, scalar, select_p
 from ftrans.traceback import shorten
 
 __all__ = ["copyto", "fill_diagonal", "place", "put", "putmask"]
+
+RENAMED = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
+"""Methods of PyTorch's that return views, with a twin that has the value be that."""
 
 SIGNS = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",
@@ -103,6 +106,18 @@ def set_imag(self: Any, value: Any) -> None:
     if not is_complex(self.type.dtype):
         raise DTypeError(f"x.imag = v: x has no imaginary part to set.\n  x: {self.type}")
     setitem(imag(self), ..., value)
+
+
+def data_of(self: Any) -> Any:
+    """Returns what stands for a tensor without its derivatives, in the same memory."""
+    if state.of_tensors:
+        return detached(self)
+    return Tracer.__getattr__(self, "data")  # type: ignore[attr-defined]  # which raises
+
+
+def set_data(self: Any, value: Any) -> None:
+    """Gives what stands for a tensor another value, and leaves its derivatives."""
+    setitem(data_of(self), ..., value)
 
 
 def partition(self: Any, kth: Any, axis: int = -1, kind: str = "introselect") -> None:
@@ -287,7 +302,21 @@ def _filled(x: Any, value: Any, *_: Any) -> Any:
     return broadcast_to(as_array(value, x.dtype), x.type.shape)
 
 
+def _becoming(name: str) -> Function:
+    """Makes the method that has a value be the view which another one returns."""
+
+    def method(x: Any, *args: Any, **kwargs: Any) -> Any:
+        new = getattr(x, name)(*args, **kwargs)
+        return x if new is x else become_view(f"{name}_", x, new)
+
+    return method
+
+
 WRITTEN: dict[str, Function] = {
-    "copy_": _filled, "fill_": _filled, "zero_": lambda x: _filled(x, 0)
+    **{name: writing(name, of_value) for name, of_value in {
+        "copy_": _filled, "fill_": _filled, "zero_": lambda x: _filled(x, 0)
+    }.items()},
+    **{f"{name}_": _becoming(name) for name in RENAMED},
+    "detach": detached,
 }  # fmt: skip
-"""What methods of PyTorch's write that are the twins of no function."""
+"""What methods of PyTorch's write, or share memory, that are the twins of no function."""

@@ -203,6 +203,7 @@ _INSTEAD = {
     "type_as": "x.astype(other.dtype)",
     "unbind": "tuple(x)",
     "view_as": "x.reshape(other.shape)",
+    **dict.fromkeys(("_meta", "_type", "_v"), "x.f(...) in the place of Tensor.f(x, ...)"),
 }
 """What to write in the place of PyTorch's methods that are no functions of NumPy's."""
 
@@ -239,6 +240,7 @@ class _Members:
     mT = property(lambda self: fnp.matrix_transpose(self))
     real = property(lambda self: fnp.real(self), boundary(inplace.set_real))
     imag = property(lambda self: fnp.imag(self), boundary(inplace.set_imag))
+    data = property(boundary(inplace.data_of), boundary(inplace.set_data))
     at = property(lambda self: fnp.at(self))
     fill, partition, put, sort = inplace.fill, inplace.partition, inplace.put, inplace.sort
     requires_grad = property(None, lambda self, value: self.requires_grad_(value))

@@ -431,8 +431,7 @@ def install() -> None:
     for name, target in entries(ELEMENTWISE):
         own = found.get(name) or _of_values(function_of(name, target))
         found[f"{name}_"] = writing(f"{name}_", own)
-    found |= {name: writing(name, of_value) for name, of_value in WRITTEN.items()}
-    give(found)
+    give(found | WRITTEN)
     imag = vars(Tracer)["imag"].getter(
         lambda x: (torch_functions if state.of_tensors else fnp).imag(x)
     )

@@ -14,11 +14,12 @@ import numpy as np
 
 from ftrans import primitives as p
 from ftrans.errors import MutationError
-from ftrans.ir import Abstract, Frame, Tracer, is_tracing, make_tracer, type_of
+from ftrans.ir import Tracer, is_tracing, make_tracer, type_of
 from ftrans.ir import frame as frames
 from ftrans.ir.program import Params
 from ftrans.ir.stack import PAST, state
 from ftrans.numpy.access import Layout, Step, chain, taken, written
+from ftrans.numpy.seen import check_seen, depth_of, depth_of_birth, is_noted, note_birth
 from ftrans.runtime.guard import is_held
 from ftrans.runtime.outlived import become
 
@@ -75,9 +76,6 @@ class _Member(weakref.ref):
 
 memories: dict[int, dict[int, _Member]] = {}
 """What traced values share memory, or are known as arrays of rank zero, by id."""
-
-_born: dict[int, tuple[Any, Any]] = {}
-"""The frame in which copies of outer values were made, which the index does not say, by id."""
 
 
 def _forget(member: Any) -> None:
@@ -209,7 +207,7 @@ def fresh(x: Any) -> Any:
 def _again(x: Tracer) -> Tracer:
     made = make_tracer(x.frame, x.index, x.type, x.weak)
     if state.stack and state.stack[-1] is not x.frame:
-        _bear(made, state.stack[-1])
+        note_birth(made, state.stack[-1])
     return made
 
 
@@ -222,6 +220,12 @@ def read_only(x: Any) -> Any:
         x = view_of(x, _again(x))
         memories[id(x)][id(x)].read_only = True
     return x
+
+
+def detached(x: Any) -> Any:
+    """Returns a value without its derivatives, in the same memory: what PyTorch's `detach` is."""
+    found = p.stop_gradient_p(x)
+    return view_of(x, _again(x) if found is x else found)
 
 
 def copied(x: Any) -> Any:
@@ -267,12 +271,12 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
     frames.check_alive(x)
     stack = state.stack
     if stack and type(new) is not Tracer:
-        new = stack[max(stack[-1].floor, _depth(x))].lift(new)
+        new = stack[max(stack[-1].floor, depth_of(x))].lift(new)
     if state.held is not None and x.type.is_inexact:
         new = p.graft_p(new, x)  # under no_grad another value, with the derivatives that it had
     memory = memories.get(id(x))
     if memory is None:
-        _check_seen(name, x, x, new)
+        check_seen(name, x, x, new)
         _rebind(x, new)
         return
     member = memory[id(x)]
@@ -298,11 +302,34 @@ def overwrite(name: str, x: Tracer, new: Any) -> None:
     found = [(other, other(), value) for other, value in values.items()]
     for _, tracer, value in found:
         if tracer is not None:
-            _check_seen(name, x, tracer, value)
+            check_seen(name, x, tracer, value)
     for other, tracer, value in found:
         _rebind(other.left, value)
         if tracer is not None:
             _rebind(tracer, value)
+
+
+def become_view(name: str, x: Tracer, new: Tracer) -> Tracer:
+    """Has a value denote a view of what it was, of another shape; returns it.
+
+    The views that it had are views of what it was.
+    """
+    check_seen(name, x, x, new)
+    memory = memories.get(id(x))
+    if memory is not None:
+        was, member = _again(x), memory[id(x)]
+        before = _join(was, memory, member.parent)
+        for of in ("in_order", "read_only", "steps", "_layout"):
+            setattr(before, of, getattr(member, of))
+        for other in memory.values():
+            if other.parent is member:
+                other.parent = before
+        member.parent, member.steps, member._layout = before, None, None
+        member.in_order = False
+        member.left = _again(new)
+    _rebind(x, new)
+    x.type = new.type
+    return x
 
 
 def _sharing(name: str, member: _Member) -> list[_Member]:
@@ -363,63 +390,6 @@ def _rebind(tracer: Tracer, new: Any) -> None:
     if state.held is not None:
         state.held.keep(tracer)
     frame = state.stack[-1]
-    if (frame is not tracer.frame or frame is not new.frame) and id(tracer) not in _born:
-        _bear(tracer, state.stack[max(_depth_of_birth(tracer), 0)])
+    if (frame is not tracer.frame or frame is not new.frame) and not is_noted(tracer):
+        note_birth(tracer, state.stack[max(depth_of_birth(tracer), 0)])
     frames.rebind(tracer, new)
-
-
-# ------------------------------------------------------------------ who sees what has been written
-
-
-def _bear(tracer: Tracer, frame: Frame) -> None:
-    key = id(tracer)
-    _born[key] = weakref.ref(tracer, lambda _: _born.pop(key, None)), weakref.ref(frame)
-
-
-def _depth(tracer: Tracer) -> int:
-    """Returns the depth of the frame of a value; -1 where it has outlived that."""
-    return -1 if tracer.frame.depth == PAST else tracer.frame.depth
-
-
-def _depth_of_birth(tracer: Tracer) -> int:
-    """Returns the depth of the innermost function that was running when a value was made."""
-    stack = state.stack
-    known = _born.get(id(tracer))
-    depth = own = _depth(tracer)
-    if known is not None:
-        frame = known[1]()
-        if frame is None or frame.depth >= len(stack) or stack[frame.depth] is not frame:
-            return own
-        return frame.depth
-    while depth >= 0 and depth + 1 < len(stack) and tracer.index >= stack[depth + 1].below[own]:
-        depth += 1
-    return depth
-
-
-def _check_seen(name: str, x: Tracer, seen: Tracer, new: Any) -> None:
-    """Raises where a function changes what it has found outside, and cannot change it there.
-
-    The body of a loop and a rule are not run as often as they are traced; what a value would become
-    that is unknown while tracing, the function outside could not tell.
-    """
-    stack = state.stack
-    if type(new) is not Tracer or stack[-1] is seen.frame:
-        return
-    inside = [
-        frame
-        for frame in stack[_depth(seen) + 1 :]
-        if frame.closed or frame.rule or (frame is new.frame and _is_abstract(frame))
-    ]
-    if not inside or _depth_of_birth(seen) >= inside[-1].depth:
-        return
-    also = "" if seen is x else f"\n  x is a view of it: {x.type}, {x.origin}"
-    raise MutationError(
-        f"{name}: what x stands for was made outside of {inside[-1].name}, and would change "
-        f"inside.\n"
-        f"  outside: {seen.type}, {seen.origin}{also}\n"
-        f"  Write to a copy, x = x.copy(), and return it."
-    )
-
-
-def _is_abstract(frame: Frame) -> bool:
-    return any(isinstance(source, Abstract) for source in frame.sources)
