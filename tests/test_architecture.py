@@ -56,18 +56,18 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5976,
+    "autograd": 5996,
     "custom": 5754,
     "external": 1167,
-    "func": 7712,
+    "func": 7729,
     "interop": 2567,
     "interpreters": 4102,
-    "ir": 2810,
+    "ir": 2826,
     "nn": 3795,
-    "numpy": 11803,
+    "numpy": 12054,
     "primitives": 10235,
     "random": 1513,
-    "runtime": 5171,
+    "runtime": 5183,
     "scipy": 905,
     "torch": 856,
     "verify": 3466,

@@ -1,6 +1,7 @@
-"""What has its value and no gradient is read and written by an index at once, as NumPy does it.
+"""What is at hand, and has no gradient, is computed at once where it is small.
 
-To record that would make another program for each index.
+It is read and written by an index as NumPy does it: to record that would make another program for
+each index. Functions are run by programs that were traced for the types of what they take.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ from typing import Any
 import numpy as np
 
 from ftrans.autograd.levels import OPEN
-from ftrans.autograd.tape import settle, tape
+from ftrans.autograd.tape import Tape, settle, tape
 from ftrans.autograd.tensor import STALE, Tensor, of_array
 from ftrans.ir.stack import state
+from ftrans.numpy import ready
 from ftrans.numpy.moving import is_moving, read, written
 from ftrans.primitives.observe import observing
 
 _NONE = object()
 
 
+def is_constant(x: Any) -> bool:
+    """Tells of what is no more pending whether no gradient goes through it."""
+    return x._edge is None and (x._meta is None or not x._meta.leaf)
+
+
 def array_of(x: Tensor) -> np.ndarray | None:
     """Returns the array of a tensor, where nobody minds what is made of it; else None."""
-    meta = x._meta
-    if x._edge is not None or (meta is not None and meta.leaf):
+    if not is_constant(x):
         return None
     if state.stack or state.inference or OPEN or observing.by is not None:
         return None
@@ -40,6 +46,26 @@ def _again(x: Tensor) -> np.ndarray | None:
     if found is not None:
         x._v = found
     return found
+
+
+def at_once(
+    found: Tape, function: Callable[..., Any], args: Any, kwargs: Any, by: tuple[Any, ...] = ()
+) -> Any:
+    """Returns what a function returns of what is at hand and small; None where it is recorded.
+
+    The arguments are those of `taken`; `found` is the tape of this thread.
+    """
+    if state.stack or state.inference or OPEN:
+        return None
+    return ready.at_once(function, args, kwargs, by, _IN_GRAD_MODE if found.grad else _IN_NONE)
+
+
+def _constant(x: Tensor) -> np.ndarray | None:
+    return x._v if type(x._v) is np.ndarray and is_constant(x) else None
+
+
+_IN_GRAD_MODE = ready.Of(Tensor, _constant, Tape, of_array)
+_IN_NONE = _IN_GRAD_MODE._replace(array=lambda x: x._v if type(x._v) is np.ndarray else None)
 
 
 def element(x: Tensor, index: Any) -> Tensor | None:

@@ -25,6 +25,7 @@ from ftrans.autograd.tensor import Tensor, of_array
 from ftrans.autograd.values import check_kept, lowered_to, raised_from
 from ftrans.errors import UnsupportedError
 from ftrans.ir import Tracer
+from ftrans.ir.leap import holds_only
 from ftrans.ir.stack import state
 from ftrans.numpy.ufunc import direct
 from ftrans.pytree import mapped
@@ -99,7 +100,7 @@ def wrap(result: Any) -> Any:
     found = state.tape
     if found is None or state.stack or type(result) in _WHOLE or isinstance(result, Iterator):
         return result
-    if isinstance(result, tuple) and _WHOLE.issuperset(map(type, result)):
+    if holds_only(_WHOLE, result):
         return result
     wrapped = mapped(lambda x: raised_from(found, x) if type(x) is Tracer else x, result)
     return mapped(array_of, wrapped) if getattr(_wanted, "arrays", False) else wrapped

@@ -17,11 +17,9 @@ from typing import Any, TypeVar
 
 import ftrans.func as transforms
 from ftrans.autograd.modes import Mode
-from ftrans.errors import ArgumentError
 from ftrans.func.point import Point
 from ftrans.ir import Tracer
 from ftrans.ir.stack import state
-from ftrans.numpy import reshape
 from ftrans.primitives import stop_gradient_p
 from ftrans.pytree import mapped
 from ftrans.traceback import boundary
@@ -30,6 +28,8 @@ __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
+
+_STRATEGIES = {"reverse-mode": transforms.jacrev, "forward-mode": transforms.jacfwd}
 
 
 def _differentiated(function: F) -> F:
@@ -99,7 +99,8 @@ def vhp(
         >>> float(value), product
         (9.0, array([ 6., 12.]))
     """
-    return _hessian_product("vhp", func, inputs, v, create_graph, strict)
+    point = Point("vhp", func, inputs)
+    return _kept(point.hessian_product(transforms.vhp, v, strict), create_graph)
 
 
 @_differentiated
@@ -116,7 +117,8 @@ def hvp(
         >>> float(value), product
         (2.0, array([6., 2.]))
     """
-    return _hessian_product("hvp", func, inputs, v, create_graph, strict)
+    point = Point("hvp", func, inputs)
+    return _kept(point.hessian_product(transforms.hvp, v, strict), create_graph)
 
 
 @_differentiated
@@ -141,7 +143,7 @@ def jacobian(
                [0., 4.]])
     """
     point = Point("jacobian", func, inputs)
-    transform = _by_strategy(point.name, "strategy", strategy)
+    transform = point.chosen("strategy", strategy, _STRATEGIES)
     point.check_depends(strict, func, pairwise=True)
     return _kept(transform(func, point.argnums)(*point.args), create_graph)
 
@@ -167,7 +169,7 @@ def hessian(
                [ 0., 12.]])
     """
     point = Point("hessian", func, inputs)
-    transform = _by_strategy(point.name, "outer_jacobian_strategy", outer_jacobian_strategy)
+    transform = point.chosen("outer_jacobian_strategy", outer_jacobian_strategy, _STRATEGIES)
     gradient = transforms.grad(point.scalar, point.argnums)
     point.check_depends(strict, gradient, pairwise=True)
     return _kept(transform(gradient, point.argnums)(*point.args), create_graph)
@@ -179,24 +181,3 @@ def _kept(found: Any, create_graph: bool) -> Any:
         return found
     on_tape = lambda x: type(x) is Tracer and x.frame is state.tape  # noqa: E731
     return mapped(lambda x: stop_gradient_p(x) if on_tape(x) else x, found)
-
-
-def _hessian_product(
-    name: str, func: Any, inputs: Any, v: Any, create_graph: bool, strict: bool
-) -> tuple[Any, Any]:
-    point = Point(name, func, inputs)
-    point.check_depends(strict, transforms.grad(point.scalar, point.argnums), pairwise=False)
-    transform = getattr(transforms, name)
-    value, product = transform(point.scalar, point.args, point.vectors(v))
-    value = reshape(value, point.shape) if point.shape else value
-    return _kept((value, product if point.several else product[0]), create_graph)
-
-
-def _by_strategy(name: str, label: str, strategy: str) -> Function:
-    known = {"reverse-mode": transforms.jacrev, "forward-mode": transforms.jacfwd}
-    if strategy not in known:
-        raise ArgumentError(
-            f"{name}: {label} is none that there is.\n  {label}: {strategy!r}\n"
-            f"  Write one of {', '.join(map(repr, known))}."
-        )
-    return known[strategy]

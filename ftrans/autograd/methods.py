@@ -164,7 +164,7 @@ class _Members:
                 dtype = given
         x = self
         if dtype is not None and np.dtype(dtype) != x.dtype:
-            x = recorded(fnp.astype, x, np.dtype(dtype))
+            x = taken(fnp.astype, (x, np.dtype(dtype)))
         if device is not None and not _lies_on(x, device):
             x = _moved(x, device)
         return x.clone() if options.get("copy") and x is self else x

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ftrans.autograd.at_hand import at_once, is_constant
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
@@ -38,7 +39,7 @@ _new = object.__new__
 
 
 def _at_once(primitive: Any, swap: bool, *operands: Any) -> Tensor | None:
-    """Computes what is small under `no_grad`, which takes as long as to record it; else None."""
+    """Computes what is small and at hand, which takes as long as to record it; else None."""
     if state.stack or state.inference or OPEN:
         return None
     t, arrays = operands[0]._type, [x._v if type(x) is Tensor else x.array for x in operands]
@@ -54,8 +55,10 @@ def unary(name: str, function: Function, depth: int = 1) -> Function:
         try:
             tape = state.tape or begun()
             if not (args or kwargs) and primitive is not None and self._type.is_inexact:
-                if not tape.grad and (now := _at_once(primitive, False, self)) is not None:
-                    return now
+                if self._v is not tape and (not tape.grad or is_constant(self)):
+                    now = _at_once(primitive, False, self)
+                    if now is not None:
+                        return now
                 index = self._index if tape.grad and self._v is tape else tape.code_of(self)
                 user = sys._getframe(depth)
                 key = (primitive, None, id(user.f_code), user.f_lasti, index)
@@ -119,21 +122,27 @@ def taken(
         instead: is asked, for the frame of the user's and the number of the tape, what to return
             of what is new; for None that is recorded.
     """
-    tape, user, kwargs = state.tape or begun(), user_frame(sys._getframe(1)), kwargs or {}
-    call: list[Any] | None = None
-    if user is not None:
-        # names are strings alone, and no argument begins with one
-        call = [by[0] if by else function, id(user.f_code), user.f_lasti, len(args), *kwargs]
-        for x in (*args, *by[1:], *kwargs.values()):
-            kind = type(x)
-            if kind is Tensor:  # as `_add` does, spelled out for what is most often given
-                call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
-            elif kind is int:
-                call += (int, x)
-            elif not _add(call, tape, x):
-                call = None
-                break
+    tape, kwargs = state.tape or begun(), kwargs or {}
+    first, call = args[0] if args else None, None
+    is_there = type(first) is not Tensor or first._v is not tape
     try:
+        if is_there and instead is None:
+            now = at_once(tape, function, args, kwargs, by)
+            if now is not None:
+                return now
+        user = user_frame(sys._getframe(1))
+        if user is not None:
+            # names are strings alone, and no argument begins with one
+            call = [by[0] if by else function, id(user.f_code), user.f_lasti, len(args), *kwargs]
+            for x in (*args, *by[1:], *kwargs.values()):
+                kind = type(x)
+                if kind is Tensor:  # as `_add` does, spelled out for what is most often given
+                    call.append(x._index if tape.grad and x._v is tape else tape.code_of(x))
+                elif kind is int:
+                    call += (int, x)
+                elif not _add(call, tape, x):
+                    call = None
+                    break
         known = call and tuple(call)
         if instead is not None and known is not None:
             is_known = (known, config.default_dtype) in (tape.step.leaps or ())
@@ -205,8 +214,13 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                 met = other._type is t if kind is Tensor else kind is float or kind is int
                 if met and primitive is not None:
                     y = other if kind is Tensor else scalar(other, t.dtype)
-                    if not tape.grad and (now := _at_once(primitive, swap, self, y)) is not None:
-                        return now
+                    if self._v is not tape and (
+                        not tape.grad
+                        or (is_constant(self) and (kind is not Tensor or is_constant(y)))
+                    ):
+                        now = _at_once(primitive, swap, self, y)
+                        if now is not None:
+                            return now
                     x = self._index if tape.grad and self._v is tape else tape.code_of(self)
                     if kind is Tensor:
                         y = other._index if tape.grad and other._v is tape else tape.code_of(other)
@@ -232,6 +246,11 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
             if kind not in _KINDS and isinstance(other, np.generic):
                 other = other.item()  # numbers of NumPy's are those of Python, as in PyTorch
                 kind = type(other)
+            if self._v is not tape and (not tape.grad or is_constant(self)):
+                pair = (other, self) if swap else (self, other)
+                now = at_once(tape, function, pair, {})
+                if now is not None:
+                    return now
             call = None
             if t.is_inexact and (kind is Tensor or kind is int) and not swap:
                 user = sys._getframe(depth)

@@ -46,6 +46,7 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import PAST, Asks, state, untraced
 from ftrans.ir.steps import Step
 from ftrans.ir.trail import Trail
+from ftrans.numpy.ready import call_on
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
 from ftrans.pytree import mapped
@@ -417,15 +418,7 @@ def recorded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _run(found: Tape, name: str, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Calls a function with the tape as the innermost frame; returns tensors."""
     before, count = found.step.stop, len(found.steps)
-    stack, outer, inner = state.stack, (state.trail, state.of_tensors), (found.depth, found.asks)
-    try:
-        found.push()
-        state.trail, state.of_tensors = found, True
-        result = function(*args, **kwargs)
-    finally:
-        stack.clear()
-        found.depth, found.asks = inner
-        state.trail, state.of_tensors = outer
+    result = call_on(found, function, args, kwargs)
     one = type(result) is Tracer or isinstance(result, np.ndarray)
     raised = partial(raised_from, found, before=before)
     result = raised(result) if one else mapped(raised, result)

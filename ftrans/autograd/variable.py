@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -11,21 +10,13 @@ from ftrans.autograd.tensor import Tensor
 from ftrans.custom import guards
 from ftrans.custom.context import FunctionCtx
 from ftrans.errors import ArgumentError, UnsupportedError
-from ftrans.ir.location import user_frame
+from ftrans.ir.location import warn_user
 from ftrans.traceback import boundary
 
 _VOLATILE = (
     "volatile was removed and has no effect (x.volatile is always False). "
     "Write with no_grad(): around what is computed."
 )
-
-
-def _warn(text: str, category: type[Warning]) -> None:
-    """Warns of the line of the user's that runs, once, as Python does it by default."""
-    frame: Any = user_frame()
-    where = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
-    registry = frame.f_globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, category, *where, registry)
 
 
 class _VariableMeta(type):
@@ -43,7 +34,7 @@ class _VariableMeta(type):
                 "differentiated."
             )
         if volatile:
-            _warn(f"Variable: {_VOLATILE}", UserWarning)
+            warn_user(f"Variable: {_VOLATILE}", UserWarning)
         made = data.detach() if isinstance(data, Tensor) else tensor(data)
         return made.requires_grad_(requires_grad)
 
@@ -76,7 +67,9 @@ def renamed(*given: Any) -> Iterator[Any]:
                 f"  Pass {name}."
             )
         if old is not None:
-            _warn(f"backward(): `{old_name}` is deprecated. Use `{name}` instead.", FutureWarning)
+            warn_user(
+                f"backward(): `{old_name}` is deprecated. Use `{name}` instead.", FutureWarning
+            )
         yield value if old is None else old
 
 
@@ -84,7 +77,7 @@ def _old(text: str, category: type[Warning], result: Any = None) -> Callable[...
     """Makes a method that warns, and has a result."""
 
     def warned(*args: Any) -> Any:
-        _warn(text, category)
+        warn_user(text, category)
         return result(*args) if callable(result) else result
 
     warned.__doc__ = text

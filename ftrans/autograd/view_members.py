@@ -20,6 +20,7 @@ from ftrans.numpy.inplace import RENAMED
 from ftrans.numpy.methods import named
 from ftrans.numpy.moving import as_arrays, is_moving
 from ftrans.numpy.numbers import whole
+from ftrans.numpy.ready import FEW
 from ftrans.numpy.torch_methods import Function, chunk_size, indices_of, parts_of, sizes_between
 
 _BASIC = frozenset({int, slice, type(None), type(...)})
@@ -124,6 +125,8 @@ class ViewMembers:
     def __getitem__(self: Any, index: Any) -> Any:
         if _is_basic(index):
             get = _getter(index := whole(index))
+            if type(self._v) is np.ndarray and (found := element(self, index)) is not None:
+                return as_view(self, found, get)
             return view(self, get, (operator.getitem, index), instead=_moved(index, self))
         found = chosen(self, index)
         return taken(operator.getitem, (self, index)) if found is None else found
@@ -133,8 +136,12 @@ class ViewMembers:
         if write is set_slices and type(value) is Tensor and old_of(self):
             is_all = np.broadcast_to(0, self._type.shape)[index].size == self._type.size
             write = set_all if is_all else write
-        moved = _moved(index, self, value) if write is set_slices else None
-        assign("x[index] = value", self, taken(write, (self, index, value), instead=moved))
+        found = moved = None
+        if write is set_slices:
+            moved = _moved(index, self, value)
+            found = with_element(self, index, value) if self._type.size <= FEW else None
+        found = taken(write, (self, index, value), instead=moved) if found is None else found
+        assign("x[index] = value", self, found)
 
     for _name in RENAMED:
         vars()[f"{_name}_"] = _becoming(_name)

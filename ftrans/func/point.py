@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.func.arguments import Arguments, is_differentiable
 from ftrans.func.derivative import linearize
+from ftrans.func.grad import grad
 from ftrans.func.staging import name_of
 from ftrans.ir import type_of
 from ftrans.numpy import reshape
@@ -72,6 +73,22 @@ class Point:
         inputs = self.args if self.several else self.args[0]
         v = self.vector(v, inputs, "inputs", "inputs are")
         return v if self.several else (v,)
+
+    def hessian_product(self, transform: Function, v: Any, strict: bool) -> tuple[Any, Any]:
+        """Returns the value, of one element, and a product of the Hessian and a vector."""
+        self.check_depends(strict, grad(self.scalar, self.argnums), pairwise=False)
+        value, product = transform(self.scalar, self.args, self.vectors(v))
+        value = reshape(value, self.shape) if self.shape else value
+        return value, product if self.several else product[0]
+
+    def chosen(self, label: str, strategy: str, known: Mapping[str, Function]) -> Function:
+        """Returns the transform that a strategy names."""
+        if strategy not in known:
+            raise ArgumentError(
+                f"{self.name.partition('(')[0]}: {label} is none that there is.\n"
+                f"  {label}: {strategy!r}\n  Write one of {', '.join(map(repr, known))}."
+            )
+        return known[strategy]
 
     def check_depends(self, strict: bool, function: Function, pairwise: bool) -> None:
         """Raises unless results depend on inputs: each on each, or on some, and some on each."""

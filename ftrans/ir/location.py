@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import linecache
 import sys
+import warnings
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
@@ -105,6 +106,14 @@ def user_place(frame: FrameType | None = None) -> tuple[int, int]:
     """Returns the identity of the user's code that is running now, and the instruction in it."""
     frame = user_frame(frame)
     return (0, 0) if frame is None else (id(frame.f_code), frame.f_lasti)
+
+
+def warn_user(text: str, category: type[Warning]) -> None:
+    """Warns of the line of the user's that runs, once, as Python does it by default."""
+    frame: Any = user_frame()
+    where = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, category, *where, registry)
 
 
 def is_passed_over(frame: FrameType) -> bool:

@@ -16,7 +16,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, in_single, like, loss, per_channel, program, ranked, shown
-from ftrans.numpy.index_plan import is_unknown, of_known, require
+from ftrans.numpy.bounds import is_unknown, of_known, require
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = [

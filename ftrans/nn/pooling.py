@@ -18,8 +18,8 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, family, in_single, padded, put, shown, sizes
+from ftrans.numpy.bounds import Bounds, require
 from ftrans.numpy.elementwise import lowest
-from ftrans.numpy.index_plan import Bounds, require
 from ftrans.numpy.promotion import cast
 
 __all__ = [

@@ -12,7 +12,7 @@ from ftrans import numpy as fnp
 from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, shown, wide
-from ftrans.numpy.index_plan import Counted, of_known, require
+from ftrans.numpy.bounds import Counted, of_known, require
 from ftrans.numpy.promotion import as_array, cast, inexact, unify
 from ftrans.primitives import iota_p, stop_gradient_p
 

@@ -19,8 +19,8 @@ import numpy as np
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
+from ftrans.numpy.bounds import concrete, is_unknown
 from ftrans.numpy.dtypes import shape, size
-from ftrans.numpy.index_plan import concrete, is_unknown
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar, wide
 
 Function = Callable[..., Any]

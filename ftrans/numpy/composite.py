@@ -137,7 +137,7 @@ def _first_traced(args: Any) -> Tracer | None:
     return None
 
 
-def add_argument(call: list[Any], frame: Trail, x: Any) -> bool:
+def add_argument(call: list[Any], frame: Trail | None, x: Any) -> bool:
     """Adds to the key of a call what is to be known of an argument; False where that is too much.
 
     Types are part of it: 1, 1.0 and True are not the same.

@@ -20,7 +20,7 @@ from ftrans.errors import AxisError
 from ftrans.ir import type_of
 from ftrans.numpy.axes import flattened, line_of
 from ftrans.numpy.borrowed import borrowed
-from ftrans.numpy.index_plan import concrete
+from ftrans.numpy.bounds import concrete
 from ftrans.numpy.indexing import getitem, pick
 from ftrans.numpy.promotion import as_array
 

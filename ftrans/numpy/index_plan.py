@@ -9,7 +9,7 @@ an array there; not for tensors, whose numbers take axes away first, as PyTorch'
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,76 +20,22 @@ from ftrans.errors import ArgumentError, IndexingError
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.program import Params
 from ftrans.ir.stack import state
-from ftrans.ir.trail import Trail
 from ftrans.numpy.access import Step
 from ftrans.numpy.axes import broadcast_to
+from ftrans.numpy.bounds import (
+    READS,
+    Bounds,
+    Counted,
+    There,
+    concrete,
+    is_unknown,
+    out_of_bounds,
+    require,
+)
 from ftrans.numpy.promotion import as_array
-from ftrans.runtime.jaxlink import is_traced_by_jax
 from ftrans.traceback import OnTape
 
 _i32 = np.dtype("int32")
-_READS = "x[...]"
-_FEW = 64
-
-
-class Bounds(NamedTuple):
-    """Raises where an array of indices reaches beyond an axis.
-
-    Attributes:
-        name: that of the function.
-        type: the type of the array that has the axis.
-        axis: the axis.
-        low: the least index.
-    """
-
-    name: str
-    type: Any
-    axis: int
-    low: int
-
-    def __call__(self, indices: np.ndarray) -> None:
-        """Checks known indices.
-
-        Raises:
-            IndexError: where one is out of bounds, with that index and the size of the axis.
-        """
-        if indices.size:
-            if indices.size <= _FEW:  # which Python goes through in less time than NumPy begins
-                numbers = indices.ravel().tolist()
-                low, high = min(numbers), max(numbers)
-            else:
-                low, high = indices.min(), indices.max()
-            if low < self.low or high >= self.type.shape[self.axis]:
-                raise _out_of_bounds(self, int(low if low < self.low else high))
-
-
-class Counted(NamedTuple):
-    """Is an item of an index, an array that does not count from the end, for a function by name."""
-
-    name: str
-    array: Any
-
-
-def require(array: Any, holds: Callable[[np.ndarray], None]) -> None:
-    """Has an array checked, if it is at hand, as tensors are that have their values."""
-    if type(array) is Tracer:
-        if isinstance(array.frame, Trail):
-            array.frame.require(array.index, holds)
-    elif not is_unknown(array):
-        holds(np.asarray(array))
-
-
-def of_known(function: Callable[..., Any], *items: Any) -> Any:
-    """Returns what a function makes of integers, some of which may be plain arguments of a call.
-
-    Where the call is proven to do the same again, these are given to the function at each anew.
-
-    Args:
-        function: returns an array of NumPy's where it is given such, and holds no traced value.
-        items: arrays, known or traced.
-    """
-    found = None if state.beside is None else state.beside.take(function, items)
-    return function(*items) if found is None else found
 
 
 class Plan(NamedTuple):
@@ -205,7 +151,7 @@ def _plan(type_: Any, given: tuple[Any, ...], mode: str | None = None) -> Plan:
             found = [(axis, np.asarray(item))]
         elif isinstance(item, int):
             if not -size <= item < size:
-                raise _out_of_bounds(Bounds(_READS, type_, axis, -size), item)
+                raise out_of_bounds(Bounds(READS, type_, axis, -size), item)
             cuts.append((size, item % size, item % size + 1, 1))
             axis += 1
             continue
@@ -221,7 +167,8 @@ def _plan(type_: Any, given: tuple[Any, ...], mode: str | None = None) -> Plan:
             axis += of_x >= 0
 
     names = {id(item.array): item.name for item in given if type(item) is Counted}
-    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays], names, mode)
+    there = {id(item.array) for item in given if type(item) is There}
+    indices, in_bounds = _stacked(type_, [(a, item) for _, a, item in arrays], names, mode, there)
     shape, start, stop, step = zip(*cuts, strict=True) if cuts else ((), (), (), ())
     sizes = tuple(len(range(*cut[1:3], abs(cut[3]))) for cut in cuts)
     flipped = tuple(i for i, by in enumerate(step) if by < 0 and sizes[i] > 1)
@@ -278,7 +225,7 @@ def _classify(item: Any) -> Any:
     """Returns None, Ellipsis, a slice, an int, a bool, or an array of booleans or integers."""
     if item is None or item is Ellipsis or isinstance(item, (slice, int, np.bool_)):
         return item
-    if type(item) is Counted:
+    if type(item) is Counted or type(item) is There:
         return item.array
     if isinstance(item, np.integer):
         return int(item)
@@ -315,16 +262,6 @@ def _bad_item(what: Any) -> IndexError:
         f"x[...]: only whole numbers, slices, None, ... and arrays of integers or booleans are "
         f"indices.\n  index: {what}\n  Convert it first: index.astype('int32')."
     )
-
-
-def concrete(item: Any, what: str) -> Any:
-    """Returns the array behind a value, traced or not."""
-    return np.asarray(item.value(what) if isinstance(item, Tracer) else item)
-
-
-def is_unknown(item: Any) -> bool:
-    """Tells whether the value of an array is not at hand."""
-    return isinstance(item, Tracer) or is_traced_by_jax(item)
 
 
 def _with_ellipsis(type_: Any, items: list[Any]) -> list[Any]:
@@ -365,21 +302,17 @@ def _nonzero(type_: Any, axis: int, mask: Any) -> tuple[np.ndarray, ...]:
     return np.nonzero(found)
 
 
-def _out_of_bounds(bounds: Bounds, number: int) -> IndexError:
-    name, type_, axis, low = bounds
-    size = type_.shape[axis]
-    text = f"{name}: index {number} is out of bounds.\n  x: axis {axis} of {type_} has size {size}"
-    if -size <= number < low:
-        text += f"\n  Indices do not count from the end here. Write index % {size}."
-    return IndexingError(text)
-
-
 def _stacked(
-    type_: Any, arrays: Sequence[tuple[int, Any]], names: Mapping[int, str], mode: str | None
+    type_: Any,
+    arrays: Sequence[tuple[int, Any]],
+    names: Mapping[int, str],
+    mode: str | None,
+    there: Collection[int] = (),
 ) -> tuple[Any, bool]:
     """Returns index arrays as one array of index tuples, and whether they exist for sure.
 
-    Those that do not count from the end have names of functions, by their identity.
+    Those that do not count from the end have names of functions, by their identity, and those
+    whose places all exist are there by it.
     """
     if not arrays:
         return None, True
@@ -401,11 +334,14 @@ def _stacked(
     columns = []
     for (axis, item), is_known in zip(arrays, known, strict=True):
         size = 1 if axis < 0 else type_.shape[axis]
+        if id(item) in there and not is_known:
+            columns.append(p.convert_p(item, dtype=_i32))
+            continue
         if mode == "clip" and size:
             item = _nearest(item, size, is_known)
         elif axis >= 0 and mode in (None, "clip"):
             name = names.get(id(item))
-            require(item, Bounds(name or _READS, type_, axis, 0 if name else -size))
+            require(item, Bounds(name or READS, type_, axis, 0 if name else -size))
         if is_known:
             columns.append(_from_front(np.asarray(item), size))
         else:
@@ -415,7 +351,7 @@ def _stacked(
         return stacked, mode in (None, "clip")
     columns = [p.reshape_p(broadcast_to(c, batch), shape=(*batch, 1)) for c in columns]
     joined = p.concatenate_p(*columns, axis=len(batch)) if len(columns) > 1 else columns[0]
-    return joined, False
+    return joined, all(id(item) in there for item in items if is_unknown(item))
 
 
 def _nearest(item: Any, size: int, is_known: bool) -> Any:

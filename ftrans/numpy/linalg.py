@@ -24,6 +24,7 @@ from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
 from ftrans.numpy.borrowed import borrow, double
+from ftrans.numpy.bounds import concrete
 from ftrans.numpy.determinants import det, eig, eigvals
 from ftrans.numpy.elementwise import absolute, multiply
 from ftrans.numpy.factorizations import (
@@ -39,7 +40,6 @@ from ftrans.numpy.factorizations import (
     svd,
     svdvals,
 )
-from ftrans.numpy.index_plan import concrete
 from ftrans.numpy.linear import matmul, outer, tensordot, vecdot
 from ftrans.numpy.logic import greater, where
 from ftrans.numpy.promotion import as_array, cast, default_dtype, inexact

@@ -16,7 +16,7 @@ from ftrans.numpy.axes import canonical_axes, flattened, line_of
 from ftrans.numpy.indexing import pick
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import as_array, cast, inexact, promote_dtypes
-from ftrans.numpy.taking import take_along_axis
+from ftrans.numpy.taking import at_places
 
 __all__ = [
     "argpartition", "argsort", "partition",
@@ -139,7 +139,7 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     if not 0 <= k <= size:
         raise ShapeError(f"top_k: k={k} is more than there is.\n  x: axis {axis} of {type_of(x)}")
     places = pick(argsort(x, axis, descending=True), slice(0, k), axis)
-    return take_along_axis(x, places, axis), places
+    return at_places(x, places, axis), places
 
 
 # -------------------------------------------------------------------------------- order statistics

@@ -17,8 +17,8 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.numpy import reduction as over
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
+from ftrans.numpy.bounds import is_unknown
 from ftrans.numpy.elementwise import add, divide, maximum, multiply, subtract
-from ftrans.numpy.index_plan import is_unknown
 from ftrans.numpy.logic import isnan, logical_not
 from ftrans.numpy.logic import where as choose
 from ftrans.numpy.promotion import as_array, cast, inexact

@@ -14,8 +14,9 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, AxisError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer
-from ftrans.numpy.axes import broadcast_to, line_of
-from ftrans.numpy.index_plan import concrete, wrapped
+from ftrans.numpy.axes import broadcast_to, canonical_axis, line_of
+from ftrans.numpy.bounds import There, concrete
+from ftrans.numpy.index_plan import wrapped
 from ftrans.numpy.indexing import At, getitem, pick
 from ftrans.numpy.promotion import as_array, cast, common_shape, default_dtype, filled, promoted
 from ftrans.numpy.shaping import moveaxis, stack
@@ -132,6 +133,13 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
     indices = integers("take_along_axis", indices)
     x, axis = line_of("take_along_axis", as_array(arr), axis)
     return getitem(x, _along("take_along_axis", x, indices, axis))
+
+
+def at_places(x: Any, places: Any, axis: int) -> Any:
+    """Does as `take_along_axis` for places that all exist, as `argsort` returns them."""
+    axis = canonical_axis("take_along_axis", axis, type_of(x).ndim)
+    index = _along("take_along_axis", x, places, axis)
+    return getitem(x, (*index[:axis], There(places), *index[axis + 1 :]))
 
 
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError
 from ftrans.numpy.axes import canonical_axis
+from ftrans.numpy.taking import at_places
 
 Function = Callable[..., Any]
 
@@ -30,15 +31,15 @@ def along(indices: Function, x: Any, dim: int, keepdim: bool) -> Extreme:
     """Returns the extreme values along a dimension, and where they are."""
     if not x.ndim:
         return Extreme(fnp.copy(x), fnp.zeros((), np.int64))
-    at = int64(indices(x, axis=dim, keepdims=True))
-    found = Extreme(fnp.take_along_axis(x, at, axis=dim), at)
+    at = indices(x, axis=dim, keepdims=True)
+    found = Extreme(at_places(x, at, dim), int64(at))
     return found if keepdim else Extreme(*[fnp.squeeze(y, dim) for y in found])
 
 
 def _commonest(x: Any, axis: int, keepdims: bool) -> Any:
     """Returns the last place of the element that is there most often, the smallest one of those."""
     at = fnp.argsort(x, axis=axis, stable=True)
-    line = fnp.take_along_axis(x, at, axis=axis)
+    line = at_places(x, at, axis)
     place = np.arange(x.shape[axis]).reshape((-1,) + (1,) * (x.ndim - 1 - axis))
     begins = fnp.logical_or(line != fnp.roll(line, 1, axis=axis), place == 0)
     start = fnp.cummax(fnp.where(begins, place, 0), axis=axis)

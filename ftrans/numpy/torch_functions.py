@@ -20,7 +20,7 @@ from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir.dtype import is_complex, is_float
 from ftrans.numpy import torch_counts, torch_places, torch_products
 from ftrans.numpy.axes import canonical_axis
-from ftrans.numpy.index_plan import require
+from ftrans.numpy.bounds import require
 from ftrans.numpy.methods import ELEMENTWISE as _OF_VALUES
 from ftrans.numpy.methods import named, sizes_of, with_axis
 from ftrans.numpy.torch_counts import Extreme, along, int64

@@ -28,6 +28,7 @@ from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
 from ftrans.numpy.of_type import OfType
 from ftrans.numpy.rearrangement import diagonal_of
+from ftrans.numpy.taking import at_places
 from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, int64
 from ftrans.numpy.torch_kinds import is_dtype, made_of
 from ftrans.numpy.views import view_of
@@ -128,8 +129,8 @@ class Functions:
     @with_axis
     def sort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
         """Returns the elements in order along a dimension, and where they were."""
-        at = Functions.argsort(self, dim, descending)
-        return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
+        at = fnp.argsort(self, axis=dim, stable=True, descending=descending)
+        return Extreme(at_places(self, at, dim), int64(at))
 
     @with_axis
     def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
@@ -139,8 +140,9 @@ class Functions:
     @with_axis
     def topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
         """Returns the k largest or smallest elements along a dimension, and where they were."""
-        at = fnp.take(Functions.argsort(self, dim, largest), np.arange(k), axis=dim)
-        return Extreme(fnp.take_along_axis(self, at, axis=dim), at)
+        at = fnp.argsort(self, axis=dim, stable=True, descending=largest)
+        at = fnp.take(at, np.arange(k), axis=dim)
+        return Extreme(at_places(self, at, dim), int64(at))
 
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
         """Returns where elements are not 0, one per row, or as one tensor per dimension."""

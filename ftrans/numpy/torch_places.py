@@ -13,8 +13,8 @@ from ftrans.errors import ArgumentError, DTypeError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_inexact
 from ftrans.numpy.axes import canonical_axis
+from ftrans.numpy.bounds import Bounds, Counted, require
 from ftrans.numpy.elementwise import lowest
-from ftrans.numpy.index_plan import Bounds, Counted, require
 from ftrans.numpy.methods import with_axis
 from ftrans.numpy.rearrangement import diagonal_places
 from ftrans.numpy.taking import integers

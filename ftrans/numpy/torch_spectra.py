@@ -10,7 +10,7 @@ import ftrans.numpy as fnp
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex
-from ftrans.numpy.index_plan import require
+from ftrans.numpy.bounds import require
 
 
 class _Stretch(NamedTuple):

@@ -20,7 +20,7 @@ from ftrans.errors import ArgumentError, DTypeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, is_float, is_inexact, real_of
 from ftrans.numpy import finfo, iinfo
-from ftrans.numpy.index_plan import require
+from ftrans.numpy.bounds import require
 from ftrans.numpy.methods import sizes_of
 from ftrans.numpy.torch_formulas import Likely
 from ftrans.numpy.torch_functions import int64

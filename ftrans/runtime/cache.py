@@ -122,14 +122,18 @@ class Remembered(OrderedDict):
         found = self.get(key)
         if found is None:
             found = self[key] = make()
-            while len(self) > self._most:
-                self.popitem(last=False)
+            self.bound()
         else:
             try:
                 self.move_to_end(key)
             except KeyError:  # another thread has pushed it out
                 self[key] = found
         return found
+
+    def bound(self) -> None:
+        """Forgets what is too much, after an entry was made without `find`."""
+        while len(self) > self._most:
+            self.popitem(last=False)
 
 
 def cache_info() -> CacheInfo:

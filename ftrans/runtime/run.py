@@ -324,8 +324,16 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
         or not _HOST.issuperset(map(type, arrays))
     ):
         return run(program, arrays)
-    final = plan.final(program)
-    found = _by_numpy(final, arrays)
+    return run_at_once(program, arrays)
+
+
+def run_at_once(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Runs what is small by NumPy, whatever there is to gain by compiling it.
+
+    The results may share memory with the arrays.
+    """
+    plan = program.memo.get("plan") or plan_of(keep(program))
+    found = _by_numpy(plan.final(program), arrays)
     return found if _HOST.issuperset(map(type, found)) else list(map(np.asarray, found))
 
 

@@ -1,0 +1,201 @@
+"""Functions of arrays that are there, run at once by the program that was traced for their types.
+
+To record what they do, and to run it where its value is asked for, takes three times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ftrans.config import PINNED, config
+from ftrans.errors import CheckError
+from ftrans.ir import ArrayType, Program, Tracer
+from ftrans.ir.leap import maker_of, results_of
+from ftrans.ir.stack import state
+from ftrans.ir.trail import Trail
+from ftrans.numpy.composite import add_argument
+from ftrans.primitives.observe import observing
+from ftrans.runtime.cache import Remembered, keep
+from ftrans.runtime.run import run_at_once
+
+Function = Callable[..., Any]
+
+FEW = 1 << 14
+"""How many elements NumPy computes in about the time that it takes to record an operation."""
+
+_MANY = 16
+"""Of so many settings of one function a program is made; those of others move from call to call."""
+
+
+class Of(NamedTuple):
+    """Says what stands for arrays: tensors.
+
+    Attributes:
+        kind: the type of that; it has an attribute `_type`.
+        array: returns its array, or None where that is not there.
+        begin: returns a frame of its own to trace in.
+        made: returns what stands for an array of some type.
+    """
+
+    kind: type
+    array: Callable[[Any], np.ndarray | None]
+    begin: Callable[[], Any]
+    made: Callable[[np.ndarray, ArrayType], Any]
+
+
+class Ready(NamedTuple):
+    """Is what a function does for arrays of some types.
+
+    Attributes:
+        program: computes its results.
+        kind: makes what it returns of a list of these; None where it returns the only one.
+        checks: what is to hold of which array.
+        constants: arrays that it makes of its settings, which the program takes besides.
+    """
+
+    program: Program
+    kind: Callable[[Any], Any] | None
+    checks: Sequence[tuple[int, Callable[[Any], None]]]
+    constants: Sequence[np.ndarray]
+
+    @property
+    def is_small(self) -> bool:
+        """Whether NumPy computes it in little time, and calls nothing of the user's."""
+        sizes = [t.size for equation in self.program.equations for t in equation.types]
+        is_plain = not any(e.primitive.is_higher_order for e in self.program.equations)
+        return is_plain and not self.program.holds_functions and sum(sizes) <= 4 * FEW
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns the results for arrays, which they may share memory with."""
+        for place, holds in self.checks:
+            holds(arrays[place])
+        return run_at_once(self.program, [*arrays, *self.constants])
+
+
+_NEW = object()
+_ready = Remembered(4096)
+_settings = Remembered(1024)
+
+
+def call_on(frame: Trail, function: Function, args: Any, kwargs: Any) -> Any:
+    """Calls a function of values that stand for tensors, with their frame as the only one."""
+    stack, outer, inner = state.stack, (state.trail, state.of_tensors), (frame.depth, frame.asks)
+    try:
+        frame.push()
+        state.trail, state.of_tensors = frame, True
+        return function(*args, **kwargs)
+    finally:
+        stack.clear()
+        frame.depth, frame.asks = inner
+        state.trail, state.of_tensors = outer
+
+
+def at_once(
+    function: Function, args: Any, kwargs: Any, by: tuple[Any, ...], of: Of
+) -> list[Any] | Any:
+    """Returns what a function returns of arrays that are there; None where it is to be recorded.
+
+    Args:
+        function: does no more than to record equations.
+        args: its arguments.
+        kwargs: those by name.
+        by: where the function is made anew at each call, what it is made of.
+        of: says what stands for arrays.
+    """
+    if config.execution in PINNED or config.check_nan or observing.by:
+        return None
+    key: list[Any] = [by[0] if by else function, config.default_dtype, len(args), *kwargs]
+    arrays: list[np.ndarray] = []
+    for x in (*args, *kwargs.values()):
+        if not _add(key, arrays, x, of):
+            return None
+    if not arrays or not (len(by) < 2 or add_argument(key, None, by[1:])):
+        return None
+    found = _ready.get(tuple(key), _NEW)
+    if found is _NEW or config.check:
+        found = _learnt(tuple(key), arrays, lambda: _traced(function, args, kwargs, of))
+    if found is None:
+        return None
+    results = [*map(of.made, found.run(arrays), found.program.output_types)]
+    return results[0] if found.kind is None else found.kind(results)
+
+
+def _add(key: list[Any], arrays: list[np.ndarray], x: Any, of: Of) -> bool:
+    """Adds an argument to the key of a call, and to its arrays; False where it is not there."""
+    kind = type(x)
+    if kind is of.kind:
+        array = of.array(x)
+        if array is None or array.size > FEW:
+            return False
+        key.append(x._type)
+        arrays.append(array)
+        return True
+    if kind is tuple or kind is list:
+        key += (kind, len(x))
+        return all(_add(key, arrays, item, of) for item in x)
+    return add_argument(key, None, x)
+
+
+def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
+    """Returns what a function does for arrays of these types; None where it does more."""
+    frame, given = of.begin(), []
+
+    def lower(x: Any) -> Any:
+        if type(x) is tuple or type(x) is list:
+            return type(x)(map(lower, x))
+        if type(x) is of.kind:
+            x = frame.input(x._type, of.array(x))
+            given.append(x)
+        return x
+
+    lowered, keywords = list(map(lower, args)), {name: lower(x) for name, x in kwargs.items()}
+    try:
+        result = call_on(frame, function, lowered, keywords)
+    except Exception:
+        return None  # whoever records it is told
+    results = results_of(result)
+    is_pure = not frame.demands and [x.index for x in given] == [~i for i in range(len(given))]
+    if not is_pure or any(type(x) is not Tracer or x.frame is not frame for x in results):
+        return None
+    program, operands = frame.close(results)
+    constants, checks = operands[len(given) :], [(~i, holds) for i, holds in frame.checks if i < 0]
+    if any(type(x) is not np.ndarray for x in constants):
+        return None
+    return Ready(keep(program), maker_of(result), checks, constants)
+
+
+def _learnt(
+    key: tuple[Any, ...], arrays: Sequence[np.ndarray], make: Callable[[], Ready | None]
+) -> Ready | None:
+    """Returns what a function does; None where it is to be recorded.
+
+    Args:
+        key: the function, the types of the arrays, and all else that what it does depends on.
+        arrays: the arrays.
+        make: traces it; returns None where that shows that it looks at values, or has an effect.
+
+    Raises:
+        CheckError: under `config.check`, where it does something else than when it was traced.
+    """
+    found = _ready.get(key, _NEW)
+    if found is _NEW:
+        settings = _settings.find((key[0], *[(x.shape, x.dtype) for x in arrays]), set)
+        if len(settings) >= _MANY:
+            return None
+        settings.add(key)
+        made = make()
+        found = _ready[key] = made if made is not None and made.is_small else None
+        _ready.bound()
+    elif config.check and found is not None and (again := make()) is not None:
+        pairs = zip(found.run(arrays), again.run(arrays), strict=True)
+        if again.kind != found.kind or not all(
+            np.array_equal(x, y, x.dtype.kind in "fc") for x, y in pairs
+        ):
+            raise CheckError(
+                f"{key[0]}: a function that was traced for these types does something else.\n"
+                f"  It reads what is neither an argument of it nor a constant, and has changed."
+            )
+    return found  # type: ignore[no-any-return]
