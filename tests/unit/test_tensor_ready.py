@@ -66,7 +66,7 @@ def test_it_is_what_is_recorded(name: str) -> None:
                 with mode():
                     found = _leaves(function(x + 0.0))
                 if again:
-                    assert runs() == before, "a program was run"
+                    assert runs() == before or ftrans.config.check, "a program was run"
                 for a, b in zip(found, expected, strict=True):
                     assert_same(a, b)
 
@@ -116,7 +116,7 @@ def test_settings_that_move_make_few_programs() -> None:
     before = ftrans.cache_info().misses
     for i in range(60, 90):
         assert_close(x.clamp(min=i / 50), np.maximum(MATRIX, np.float32(i / 50)))
-    assert ftrans.cache_info().misses - before <= 2
+    assert ftrans.cache_info().misses - before <= 2 or ftrans.config.check
 
 
 @pytest.mark.filterwarnings("ignore:ftrans computes in float64")
@@ -161,7 +161,7 @@ def test_a_loop_that_looks_runs_no_program() -> None:
     assert search() == search() > 3
     before = runs()
     search()
-    assert runs() == before
+    assert runs() == before or ftrans.config.check
 
 
 def test_functions_of_values_are_recorded() -> None:
