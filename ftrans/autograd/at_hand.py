@@ -27,6 +27,16 @@ def is_constant(x: Any) -> bool:
     return x._edge is None and (x._meta is None or not x._meta.leaf)
 
 
+def is_ready(found: Tape, *operands: Any) -> bool:
+    """Tells whether tensors among operands are there, and what is made of them has no gradient."""
+    for x in operands:
+        if type(x) is Tensor and (
+            type(x._v) is not np.ndarray or (found.grad and not is_constant(x))
+        ):
+            return False
+    return True
+
+
 def array_of(x: Tensor) -> np.ndarray | None:
     """Returns the array of a tensor, where nobody minds what is made of it; else None."""
     if not is_constant(x):
@@ -55,7 +65,7 @@ def at_once(
 
     The arguments are those of `taken`; `found` is the tape of this thread.
     """
-    if state.stack or state.inference or OPEN:
+    if state.stack or state.inference or OPEN or not is_ready(found, *args):
         return None
     return ready.at_once(function, args, kwargs, by, _IN_GRAD_MODE if found.grad else _IN_NONE)
 

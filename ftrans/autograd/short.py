@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ftrans.autograd.at_hand import at_once, is_constant
+from ftrans.autograd.at_hand import at_once, is_ready
 from ftrans.autograd.levels import OPEN
 from ftrans.autograd.tape import recorded
 from ftrans.autograd.tape import tape as begun
@@ -55,7 +55,7 @@ def unary(name: str, function: Function, depth: int = 1) -> Function:
         try:
             tape = state.tape or begun()
             if not (args or kwargs) and primitive is not None and self._type.is_inexact:
-                if self._v is not tape and (not tape.grad or is_constant(self)):
+                if self._v is not tape and (not tape.grad or is_ready(tape, self)):
                     now = _at_once(primitive, False, self)
                     if now is not None:
                         return now
@@ -124,9 +124,9 @@ def taken(
     """
     tape, kwargs = state.tape or begun(), kwargs or {}
     first, call = args[0] if args else None, None
-    is_there = type(first) is not Tensor or first._v is not tape
+    first = first[0] if type(first) in (list, tuple) and first else first
     try:
-        if is_there and instead is None:
+        if instead is None and (type(first) is not Tensor or first._v is not tape):
             now = at_once(tape, function, args, kwargs, by)
             if now is not None:
                 return now
@@ -214,10 +214,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                 met = other._type is t if kind is Tensor else kind is float or kind is int
                 if met and primitive is not None:
                     y = other if kind is Tensor else scalar(other, t.dtype)
-                    if self._v is not tape and (
-                        not tape.grad
-                        or (is_constant(self) and (kind is not Tensor or is_constant(y)))
-                    ):
+                    if self._v is not tape and (not tape.grad or is_ready(tape, self, y)):
                         now = _at_once(primitive, swap, self, y)
                         if now is not None:
                             return now
@@ -232,9 +229,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                     if child is not None and tape.visits is None:
                         tape.step = child
                         tape.steps.append(child)
-                        tensor = _new(
-                            Tensor
-                        )  # as `made` does, spelled out where most tensors are made
+                        tensor = _new(Tensor)  # as `made` does, where most tensors are made
                         tensor._v = tape
                         tensor._index = code = child.code
                         tensor._type = child.type  # type: ignore[assignment]
@@ -246,12 +241,11 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
             if kind not in _KINDS and isinstance(other, np.generic):
                 other = other.item()  # numbers of NumPy's are those of Python, as in PyTorch
                 kind = type(other)
-            if self._v is not tape and (not tape.grad or is_constant(self)):
-                pair = (other, self) if swap else (self, other)
+            pair, call = (other, self) if swap else (self, other), None
+            if self._v is not tape:
                 now = at_once(tape, function, pair, {})
                 if now is not None:
                     return now
-            call = None
             if t.is_inexact and (kind is Tensor or kind is int) and not swap:
                 user = sys._getframe(depth)
                 if passed_over.get(user.f_code.co_filename) is False or user_frame(user) is user:
@@ -262,7 +256,7 @@ def binary(function: Function, swap: bool = False, depth: int = 1) -> Function:
                     call = (function, id(user.f_code), user.f_lasti, x, kind, y)
             if call is None and not (kind is Tensor or is_scalar(other) or is_array(other)):
                 return NotImplemented
-            return _called(tape, call, function, *((other, self) if swap else (self, other)))
+            return _called(tape, call, function, *pair)
         except Exception as error:
             if type(self) is Tracer:
                 return recorded(function, *((other, self) if swap else (self, other)))

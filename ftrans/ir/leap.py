@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -50,11 +50,11 @@ def maker_of(result: Any) -> Callable[[Any], Any] | None:
     return getattr(kind, "_make", kind) if isinstance(result, (tuple, list)) else None
 
 
-def holds_only(kinds: Container[type], x: Any) -> bool:
+def holds_only(kinds: frozenset[type], x: Any) -> bool:
     """Tells whether lists and tuples, and those in them, hold nothing but what is of some types."""
-    if type(x) in kinds:
-        return True
-    return isinstance(x, (tuple, list)) and all(type(y) in kinds or holds_only(kinds, y) for y in x)
+    if not isinstance(x, (tuple, list)):
+        return type(x) in kinds
+    return kinds.issuperset(map(type, x)) or all(holds_only(kinds, y) for y in x)
 
 
 def compare(name: str, before: Leap, now: Leap | None, steps: list[Step]) -> None:
