@@ -9,12 +9,14 @@ import ftrans
 from benchmarks.measure import Task
 from benchmarks.models import perceptron, small
 from benchmarks.models.chain import backward, chain, vector
+from benchmarks.models.looking import LOOPS
 from benchmarks.race import Against, race
 from benchmarks.result import Result, faster, time
 from benchmarks.row import Row, Settings
 from benchmarks.rows.eager import running_python, torch_backward
 from ftrans import func
 from ftrans import numpy as fnp
+from ftrans import torch as ftrans_torch
 
 __all__ = ["ROWS"]
 
@@ -153,6 +155,18 @@ def _torch_inner() -> Task:
     return _steps(torch, torch.autograd.grad, params, [*map(torch.as_tensor, given)])
 
 
+def _looking(row: Row, settings: Settings) -> Iterator[Result]:
+    for case, loop in LOOPS.items():
+        rivals = [Against("PyTorch", lambda loop=loop: loop(_torch()), time(None))]
+        yield from race(row, settings, case, lambda loop=loop: loop(ftrans_torch), rivals)
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
 ROWS = [
     Row(
         "backward",
@@ -175,5 +189,10 @@ ROWS = [
         "tensors-hessian",
         "`autograd.functional.hessian` of a model of 64 parameters, on tensors.",
         _hessian,
+    ),
+    Row(
+        "tensors-looks",
+        "Loops on small tensors that look at values as they go, without gradients.",
+        _looking,
     ),
 ]

@@ -85,7 +85,7 @@ class Point:
         """Returns the transform that a strategy names."""
         if strategy not in known:
             raise ArgumentError(
-                f"{self.name.partition('(')[0]}: {label} is none that there is.\n"
+                f"{self.name}: {label} is none that there is.\n"
                 f"  {label}: {strategy!r}\n  Write one of {', '.join(map(repr, known))}."
             )
         return known[strategy]

@@ -25,6 +25,9 @@ On a quiet machine two gain a third from 192 x 192 x 192 on; on a busy one they 
 more.
 """
 
+_TINY = 1 << 14
+"""Up to so many operations a product is never given to several threads."""
+
 Threads = tuple[Callable[[], int], Callable[[int], None]]
 
 _NUMPYS, _SCIPYS = "numpy._core._multiarray_umath", "scipy.linalg._flapack"
@@ -48,12 +51,14 @@ def _threads(module: str) -> Threads | None:
 def is_small(program: Program) -> bool:
     """Tells whether a program multiplies matrices, but none that a second thread would help.
 
+    Where all are so small that BLAS takes one thread anyway, nothing is to be said.
+
     What calls Python code is none: that may multiply others.
     """
     found = program.memo.get("small products")
     if found is None:
         sizes = _products(program)
-        found = bool(sizes) and max(sizes) <= _LARGE and not program.calls_host
+        found = bool(sizes) and _TINY < max(sizes) <= _LARGE and not program.calls_host
         program.memo["small products"] = found
     return found
 
