@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ftrans.autograd.levels import OPEN
+from ftrans.autograd.levels import OPEN, run
 from ftrans.autograd.segment import Segment
 from ftrans.config import config
 from ftrans.interpreters.fused import Fused, fused
 from ftrans.ir import Program
 from ftrans.primitives.control.common import Mask
 from ftrans.primitives.observe import observing
-from ftrans.runtime import run
 
 _GONE_BACK = "gone back"
 """Says of a program in its memo which result one went back from when it was run last."""

@@ -1,7 +1,6 @@
 """What is at hand, and has no gradient, is computed at once where it is small.
 
-It is read and written by an index as NumPy does it: to record that would make another program for
-each index. Functions are run by programs that were traced for the types of what they take.
+Indices are NumPy's, since each would make another program; functions have one for their operands.
 """
 
 from __future__ import annotations
@@ -70,11 +69,7 @@ def at_once(
     return ready.at_once(function, args, kwargs, by, _IN_GRAD_MODE if found.grad else _IN_NONE)
 
 
-def _constant(x: Tensor) -> np.ndarray | None:
-    return x._v if type(x._v) is np.ndarray and is_constant(x) else None
-
-
-_IN_GRAD_MODE = ready.Of(Tensor, _constant, Tape, of_array)
+_IN_GRAD_MODE = ready.Of(Tensor, array_of, Tape, of_array)
 _IN_NONE = _IN_GRAD_MODE._replace(array=lambda x: x._v if type(x._v) is np.ndarray else None)
 
 

@@ -16,6 +16,7 @@ from weakref import ref
 
 import numpy as np
 
+from ftrans import runtime
 from ftrans.autograd.tensor import Tensor, made
 from ftrans.interpreters.levels import NONE, Levels, Place, along_levels
 from ftrans.ir import Program, type_of
@@ -97,6 +98,11 @@ def carry(value: Any, tangents: Mapping[Levels, Tangent]) -> None:
         own = {other - levels: moving for other, moving in found.items() if levels < other}
         if own or tangents_of(x):
             _carried[id(x)] = [ref(x, functools.partial(_carried.pop, id(x))), own]
+
+
+def run(program: Program, arrays: Sequence[Any]) -> list[Any]:
+    """Runs a program on arrays that nobody writes to; where levels are open each gets its own."""
+    return runtime.run(program, arrays, own=bool(OPEN))
 
 
 def pushed(

@@ -12,13 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
+from ftrans.autograd.levels import run
 from ftrans.autograd.tensor import Tensor
 from ftrans.errors import GraphError
 from ftrans.interpreters import Linearized
 from ftrans.interpreters.dependence import depends, leaning, linearized, passed, savers, saving
 from ftrans.ir import Program, type_of
 from ftrans.primitives.control.common import Mask
-from ftrans.runtime import run
 
 if TYPE_CHECKING:
     from ftrans.autograd.ahead import Ahead

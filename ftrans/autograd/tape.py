@@ -24,7 +24,7 @@ import numpy as np
 
 from ftrans.autograd.ahead import expected, run_ahead
 from ftrans.autograd.apart import run_apart
-from ftrans.autograd.levels import OPEN, attach, pushed, tangents_of
+from ftrans.autograd.levels import OPEN, attach, pushed, run, tangents_of
 from ftrans.autograd.modes import differentiating
 from ftrans.autograd.segment import Edge, Segment, current
 from ftrans.autograd.tensor import STALE, Tensor, made
@@ -50,7 +50,7 @@ from ftrans.numpy.ready import call_on
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
 from ftrans.pytree import mapped
-from ftrans.runtime import keep, run
+from ftrans.runtime import keep
 from ftrans.runtime.device import device_of
 from ftrans.runtime.outlived import Ends, become
 from ftrans.traceback import OnTape
@@ -317,7 +317,7 @@ class Tape(Ends):
         flags = requiring(program, active)
         segment = Segment(None, [], targets, program, operands) if True in flags else None
         if segment is None:
-            found = self.ran(run, program, operands)
+            found = self.ran(partial(run), program, operands)
         elif self.most < 0:
             found = self.ran(run_apart, segment)
         else:

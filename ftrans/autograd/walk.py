@@ -12,7 +12,7 @@ import numpy as np
 
 from ftrans.autograd.ahead import CHANGED, Ahead
 from ftrans.autograd.hooks import checked, stacked
-from ftrans.autograd.levels import OPEN
+from ftrans.autograd.levels import OPEN, run
 from ftrans.autograd.modes import Mode, switch
 from ftrans.autograd.pending import pulled_back
 from ftrans.autograd.segment import Edge, Segment, current
@@ -29,7 +29,7 @@ from ftrans.ir.stack import state
 from ftrans.primitives import add_p
 from ftrans.primitives.control.common import Mask, pick, present, spread
 from ftrans.pytree import mapped
-from ftrans.runtime import run, run_small
+from ftrans.runtime import run_small
 
 _accumulating = threading.Lock()
 _current = threading.local()

@@ -46,6 +46,7 @@ def run(
     as_jax: bool | None = None,
     *,
     by: Observes | None = None,
+    own: bool = True,
 ) -> list[Any]:
     """Returns the outputs of `program` for `arrays`.
 
@@ -54,6 +55,8 @@ def run(
         arrays: NumPy or JAX arrays of exactly the types of its inputs.
         as_jax: whether to return `jax.Array`s; None does where one is among the arrays.
         by: who observes runs, where they have been told of this one.
+        own: whether NumPy's arrays are to be the caller's own; where nobody writes to any, they may
+            be the same as others, or as the arrays.
     """
     start = perf_counter()
     plan = program.memo.get("plan")
@@ -106,7 +109,7 @@ def run(
         if executable is None and state.is_mapped:
             outputs = evaluate(jnp, final, arrays)
         elif executable is None:
-            outputs = _interpret(final, arrays, host, as_jax)
+            outputs = _interpret(final, arrays, host, as_jax, own)
         elif as_jax:
             outputs = _to_jax(executable, arrays)
         elif host:
@@ -153,7 +156,9 @@ def _kind(array: Any) -> int:
     return found
 
 
-def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool) -> list[Any]:
+def _interpret(
+    program: Program, arrays: Sequence[Any], host: bool, as_jax: bool, own: bool
+) -> list[Any]:
     """Runs one equation after the other: by NumPy, or where the arrays lie."""
     count("interpreted")
     if not (host or on_cpu(arrays)):
@@ -168,6 +173,8 @@ def _interpret(program: Program, arrays: Sequence[Any], host: bool, as_jax: bool
     if as_jax:
         with x64():
             return [to_jax(output) for output in outputs]
+    if not own:  # what is a view would keep alive what it is a view of
+        return [x if type(x) is np.ndarray and x.base is None else np.array(x) for x in outputs]
     return _own(outputs, inputs)
 
 
