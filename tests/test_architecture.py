@@ -56,18 +56,18 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 6000,
+    "autograd": 5999,
     "custom": 5754,
     "external": 1167,
     "func": 7729,
     "interop": 2567,
     "interpreters": 4102,
-    "ir": 2826,
-    "nn": 3795,
-    "numpy": 12054,
+    "ir": 2829,
+    "nn": 3799,
+    "numpy": 12096,
     "primitives": 10235,
     "random": 1513,
-    "runtime": 5195,
+    "runtime": 5199,
     "scipy": 905,
     "torch": 856,
     "verify": 3466,

@@ -33,7 +33,7 @@ def is_ready(found: Tape, *operands: Any) -> bool:
             type(x._v) is not np.ndarray or (found.grad and not is_constant(x))
         ):
             return False
-    return True
+    return ready.may_go_on()
 
 
 def array_of(x: Tensor) -> np.ndarray | None:

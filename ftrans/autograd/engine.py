@@ -19,12 +19,12 @@ from ftrans.autograd.nodes import GradientEdge, standing_for, target_of
 from ftrans.autograd.pending import slopes_of
 from ftrans.autograd.segment import Edge, Segment
 from ftrans.autograd.tape import Tape, recorded, settle
-from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array, type_seen
+from ftrans.autograd.tensor import STALE, Tensor, check_tensor, of_array
 from ftrans.autograd.values import check_outside
 from ftrans.autograd.variable import renamed
 from ftrans.autograd.walk import Walk, deliver, key_of
 from ftrans.errors import ArgumentError, DTypeError, GraphError, ShapeError
-from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir import ArrayType, Tracer
 from ftrans.ir.dtype import is_complex
 from ftrans.ir.location import here
 from ftrans.ir.stack import state
@@ -94,7 +94,7 @@ def _seed(call: str, index: int, t: ArrayType, ct: Any, create: bool, size: int 
         one = np.ones(expected, t.dtype)
         return of_array(one) if create else one
     ct = ct if type(ct) is Tensor else as_array(ct)
-    given = type_seen(ct) if type(ct) in (Tensor, Tracer) else type_of(ct)
+    given = ArrayType(ct.shape, ct.dtype)
     if given.shape != expected:
         batched = "" if size is None else ", behind the axis of the batch"
         raise ShapeError(
@@ -131,6 +131,8 @@ def _walked(
     create: bool,
     size: int | None = None,
 ) -> Walk:
+    if state.stack and isinstance(state.tape, Tape):  # as parts of one segment
+        state.tape.finish(*roots, *(sinks or ()))
     for x in roots:
         settle(x)
     keys = None if sinks is None else [_sink(call, i, x) for i, x in enumerate(sinks)]

@@ -8,8 +8,9 @@ from typing import Any
 
 from ftrans import numpy as fnp
 from ftrans.autograd.tape import Tape, recorded, refresh, settle
-from ftrans.autograd.tensor import STALE, Tensor, type_seen
+from ftrans.autograd.tensor import STALE, Tensor
 from ftrans.errors import ArgumentError, GraphError
+from ftrans.ir import ArrayType
 from ftrans.ir.stack import state
 
 Hook = Callable[..., Any]
@@ -126,10 +127,11 @@ def checked(hook: Hook, given: Any, new: Any) -> Any:
             f"hook {name!r}: a hook returns a tensor, or None to leave the gradient as it is.\n"
             f"  returned: {type(new).__name__}"
         )
-    if given is not None and type_seen(new) is not type_seen(given):
+    before, after = [x is not None and ArrayType(x.shape, x.dtype) for x in (given, new)]
+    if given is not None and after != before:
         raise GraphError(
             f"hook {name!r} has changed the type of the gradient.\n"
-            f"  given: {type_seen(given)}\n  returned: {type_seen(new)}"
+            f"  given: {before}\n  returned: {after}"
         )
     return new
 

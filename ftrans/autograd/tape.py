@@ -46,7 +46,7 @@ from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import PAST, Asks, state, untraced
 from ftrans.ir.steps import Step
 from ftrans.ir.trail import Trail
-from ftrans.numpy.ready import call_on
+from ftrans.numpy.ready import call_on, looked_after
 from ftrans.primitives import no_grad_p
 from ftrans.primitives.observe import observing
 from ftrans.pytree import mapped
@@ -213,22 +213,22 @@ class Tape(Ends):
             self.live = [x for x in self.live if getrefcount(x) > _ALONE and x._v is self]
         return self.live
 
-    def finish(self, x: Tensor) -> None:
-        """Runs what is pending; where recording goes on, what `x` depends on.
+    def finish(self, *tensors: Tensor) -> None:
+        """Runs what is pending; where recording goes on, what these tensors depend on.
 
         It does in another thread, and inside of what is called on this tape.
         """
         if self.thread != threading.get_ident() or self.depth != TAPE:
             copy = self._snapshot()
-            # else that thread has run it meanwhile
-            return copy.run([x]) if x._v is self else None
+            return copy.run([x for x in tensors if x._v is self])  # or that thread has run it
+        looked_after(len(self.steps))
         try:
             return self.flush()
         except Exception:
             if state.tape is self:
                 state.tape = None
         # who asks for what does not depend on the operation that failed is told the value
-        return self.run([x])
+        return self.run(tensors)
 
     def _snapshot(self) -> Tape:
         """Returns a tape with what is recorded here now."""

@@ -184,11 +184,6 @@ def check_tensor(call: str, what: str, x: Any, hint: str = "") -> None:
         raise ArgumentError(f"{call}: {what} is no tensor, but of {type(x).__name__}.{hint}")
 
 
-def type_seen(x: Any) -> ArrayType:
-    """Returns the type of a tensor, or of what stands for one in a transform."""
-    return x.type if type(x) is Tracer else x._type  # type: ignore[no-any-return]
-
-
 def forget(x: Any) -> None:
     """Has a tensor be another input of what this thread records from here on."""
     if state.tape is not None:

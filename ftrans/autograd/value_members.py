@@ -20,7 +20,7 @@ from ftrans.ir import Tracer
 from ftrans.ir.dtype import is_integer
 from ftrans.ir.stack import state, untraced
 from ftrans.ir.trail import Trail
-from ftrans.numpy import protocols
+from ftrans.numpy import protocols, ready
 from ftrans.numpy.methods import named
 from ftrans.numpy.torch_methods import MEANT
 from ftrans.runtime.device import CPU, Device, device_of, placed
@@ -78,7 +78,7 @@ class ValueMembers:
                 f"{what}: a tensor of {self._type.size} elements has not one value.\n"
                 f"  x: {self._type}\n  Write x.any() or x.all(), or choose an element."
             )
-        return np.asarray(settle(self)).item()
+        return ready.looked_at(self._v, settle(self)).item()
 
     __bool__ = _made_a(bool)
     __int__ = _made_a(int)
@@ -96,7 +96,7 @@ class ValueMembers:
 
     def tolist(self: Any) -> Any:
         """Returns the elements as nested lists of Python scalars."""
-        return np.asarray(settle(self)).tolist()
+        return ready.looked_at(self._v, settle(self)).tolist()
 
     def numpy(self: Any, *, force: bool = False) -> Any:
         """Returns the value as a NumPy array that is read-only, since others may have saved it.
@@ -109,7 +109,7 @@ class ValueMembers:
                 f"Can't call numpy() on Tensor that requires grad.\n  x: {self._type}\n"
                 f"  Use x.detach().numpy() instead."
             )
-        array = np.asarray(settle(self)).view()
+        array = ready.looked_at(self._v, settle(self)).view()
         array.setflags(write=False)
         return array
 

@@ -125,7 +125,8 @@ class ViewMembers:
     def __getitem__(self: Any, index: Any) -> Any:
         if _is_basic(index):
             get = _getter(index := whole(index))
-            if type(self._v) is np.ndarray and (found := element(self, index)) is not None:
+            held = type(self) is Tensor and type(self._v) is np.ndarray
+            if held and (found := element(self, index)) is not None:
                 return as_view(self, found, get)
             return view(self, get, (operator.getitem, index), instead=_moved(index, self))
         found = chosen(self, index)

@@ -56,9 +56,8 @@ class Walk:
     """
 
     def __init__(self, call: str, sinks: list[Any] | None, create: bool, size: int | None = None):
-        self.size = size
-        self.call = call
-        self.create = create
+        self.size, self.call, self.create = size, call, create
+        state.unseen = 0  # so that all steps of training are recorded alike
         self.recorded = create or bool(OPEN or state.stack)
         """Whether what it does is recorded, so that it has tangents, or belongs to a transform."""
         self.found: dict[Any, Any] = {}
@@ -87,7 +86,7 @@ class Walk:
 
     def seed(self, ct: Any) -> Any:
         """Returns a cotangent of a root, without its history where none is asked for."""
-        if self.create or not self.recorded:
+        if self.create or not self.recorded or type(ct) is Tracer:
             return ct
         with Mode(False):
             return recorded(lambda x: x, ct)
@@ -377,8 +376,8 @@ class Walk:
             dims = (None,) * len(values) + (0,) * len(cotangents)
             program = batch(program, self.size, dims, (True,) * len(program.outputs))[0]
         if self.recorded:
-            with Mode(self.create):
-                cts = _recorded(program, values, cotangents)
+            with Mode(self.create or bool(state.stack)):  # there cotangents keep their derivatives
+                cts = _recorded(program, values, cotangents, self.create or not state.stack)
         else:
             cts = run(program, [value for value, _ in values] + cotangents)
         found = spread(spread(cts, there), segment.active + (True,) * len(stops))
@@ -386,12 +385,12 @@ class Walk:
 
 
 def _recorded(
-    program: Program, inputs: Sequence[tuple[Any, Any]], cotangents: Sequence[Any]
+    program: Program, inputs: Sequence[tuple[Any, Any]], cotangents: Sequence[Any], on: bool
 ) -> Sequence[Any]:
-    """Records the call of a program on arrays, each with its target, and on cotangents."""
+    """Records the call of a program on arrays, with targets where they are on, and cotangents."""
     found, operands = tape(), []
     for x, to in inputs:
-        code = found.add(type_of(x), x, to)
+        code = found.add(type_of(x), x, to if on else None)
         operands.append(make_tracer(found, code if state.grad else found.twin(code), type_of(x)))
     return pulled_back(program, operands, cotangents)
 

@@ -116,6 +116,9 @@ class _State(threading.local):
     demanded: int
     """How often a value was asked for, or drawn, while it was traced."""
 
+    unseen: int
+    """How many operations on tensors were computed at once since a value was looked at."""
+
     ran: Any
     """The program that the outermost call ran, and on what, where that is asked for; or None."""
 
@@ -147,7 +150,7 @@ class _State(threading.local):
         self.tape = None
         self.grad = self.grad_mode = True
         self.inference = self.of_tensors = False
-        self.demanded = 0
+        self.demanded = self.unseen = 0
         self.ran = None
         self.beside = None
         self.held = None

@@ -14,6 +14,7 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
+from ftrans.ir.stack import state
 from ftrans.nn.common import per_channel, shown, wide
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.promotion import as_array, cast, inexact
@@ -191,6 +192,7 @@ def _over(function: Any, name: str, input: Any, axis: int | None, dtype: Any) ->
     ndim = type_of(x).ndim
     if axis is None:
         axis = 0 if ndim in (0, 1, 3) else 1
+        state.for_this_call()  # so that it warns each time
         warnings.warn(
             f"{name}: no axis was given, and {axis} is taken, as in PyTorch. Write axis={axis}.",
             stacklevel=5,

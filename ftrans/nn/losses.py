@@ -17,6 +17,7 @@ from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
+from ftrans.ir.stack import state
 from ftrans.nn.common import fits, loss, shown
 from ftrans.nn.vectors import pairwise_distance
 from ftrans.numpy.promotion import as_array, inexact, promoted, unify
@@ -44,6 +45,7 @@ def _pair(name: str, input: Any, target: Any, strict: bool = False) -> list[Any]
             f"  Give them one shape: target[:, None] adds an axis of size 1."
         )
     out = unify(name, x, y)
+    state.for_this_call()  # so that it warns each time
     warnings.warn(
         f"{name}: target {u} is broadcast against input {t}, which is rarely meant. "
         f"Give them one shape.",

@@ -75,6 +75,33 @@ class Ready(NamedTuple):
         return run_at_once(self.program, [*arrays, *self.constants])
 
 
+_ONWARD, _SHORT = 32, 16
+"""So many operations are computed at once that nobody looks at; what is recorded for a look that is
+shorter than that could have been."""
+
+
+def may_go_on() -> bool:
+    """Tells whether one more operation is to be computed at once, as values are looked at.
+
+    A chain that is looked at where it ends is recorded, and run as one.
+    """
+    state.unseen += 1
+    return state.unseen <= _ONWARD
+
+
+def looked_at(before: Any, array: Any) -> np.ndarray:
+    """Returns an array that somebody looks at; `before` is it where it was there already."""
+    if before is array:
+        state.unseen = 0
+    return np.asarray(array)
+
+
+def looked_after(count: int) -> None:
+    """Notes that somebody looks at what so many operations were recorded for."""
+    if count < _SHORT:
+        state.unseen = 0
+
+
 _NEW = object()
 _ready = Remembered(4096)
 _settings = Remembered(1024)
@@ -142,6 +169,7 @@ def _add(key: list[Any], arrays: list[np.ndarray], x: Any, of: Of) -> bool:
 def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
     """Returns what a function does for arrays of these types; None where it does more."""
     frame, given = of.begin(), []
+    frame.closed = True  # so that a draw is refused before a generator has moved
 
     def lower(x: Any) -> Any:
         if type(x) is tuple or type(x) is list:

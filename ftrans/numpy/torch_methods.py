@@ -31,7 +31,7 @@ from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.taking import at_places
 from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, int64
 from ftrans.numpy.torch_kinds import is_dtype, made_of
-from ftrans.numpy.views import view_of
+from ftrans.numpy.views import view_of, viewing
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
 
@@ -140,9 +140,8 @@ class Functions:
     @with_axis
     def topk(self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
         """Returns the k largest or smallest elements along a dimension, and where they were."""
-        at = fnp.argsort(self, axis=dim, stable=True, descending=largest)
-        at = fnp.take(at, np.arange(k), axis=dim)
-        return Extreme(at_places(self, at, dim), int64(at))
+        at = fnp.take(Functions.argsort(self, dim, largest), np.arange(k), axis=dim)
+        return Extreme(at_places(self, at, dim), at)
 
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
         """Returns where elements are not 0, one per row, or as one tensor per dimension."""
@@ -420,7 +419,8 @@ def install() -> None:
     for members in (FUNCTIONS, vars(Functions), vars(Views)):
         for name, member in members.items():
             if callable(member) and not name.startswith("__"):
-                found[name] = _of_values(unwrap(member))
+                method = _of_values(unwrap(member))
+                found[name] = viewing(method) if name in vars(Views) else method
     for members in (OfType, _Members):
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):

@@ -7,6 +7,7 @@ id, each with what it is a view of; one that Python no longer refers to leaves i
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import Any
 
@@ -228,6 +229,17 @@ def detached(x: Any) -> Any:
     return view_of(x, _again(x) if found is x else found)
 
 
+def viewing(method: Any) -> Any:
+    """Has a method that returns a view return another object where nothing changes."""
+
+    @functools.wraps(method)
+    def called(x: Any, *args: Any, **kwargs: Any) -> Any:
+        found = method(x, *args, **kwargs)
+        return view_of(x, _again(x)) if found is x and type(x) is Tracer else found
+
+    return called
+
+
 def copied(x: Any) -> Any:
     """Returns the same value as an array of its own, which writes to `x` do not reach."""
     return x.copy() if isinstance(x, np.ndarray) else fresh(x)
@@ -327,6 +339,8 @@ def become_view(name: str, x: Tracer, new: Tracer) -> Tracer:
         member.parent, member.steps, member._layout = before, None, None
         member.in_order = False
         member.left = _again(new)
+        if state.held is not None:  # it keeps its derivatives, and so does what it was
+            state.held.spare(before.left, member.left)
     _rebind(x, new)
     x.type = new.type
     return x

@@ -121,6 +121,10 @@ class Constants:
         if not any(made is tracer for made in self._made()):
             self._kept.append(tracer)
 
+    def spare(self, *tracers: Any) -> None:
+        """Says of values that stand for what is older that they keep their derivatives."""
+        self._kept += tracers
+
     def end(self) -> None:
         """Makes those that are still referred to denote constants."""
         found = self._made()

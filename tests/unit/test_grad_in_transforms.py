@@ -11,7 +11,7 @@ import ftrans.torch as torch
 from ftrans.autograd import Function, grad
 from ftrans.errors import GraphError, ShapeError
 from ftrans.func import grad as func_grad
-from ftrans.func import jvp, vmap
+from ftrans.func import jacfwd, jacrev, jvp, vmap
 from tests.helpers import assert_close
 
 VALUES = np.array([0.3, 0.7, 1.2])
@@ -53,6 +53,19 @@ def test_through_several_parts_of_a_graph(x: Any) -> None:
     assert_close(rows(y, x), np.diag(8 * VALUES))
 
 
+def test_what_is_pending_is_found(x: Any) -> None:
+    a = x * 2.0
+    b = a.sin()
+    y = b.sum() * x
+    found = vmap(lambda v: grad(y, (x, a, b), v, retain_graph=True))(torch.tensor(EYE))
+    slope = np.outer(VALUES, np.cos(2 * VALUES))
+    assert_close(found[0], np.eye(3) * np.sin(2 * VALUES).sum() + 2 * slope)
+    assert_close(found[1], slope)
+    assert_close(found[2], np.outer(VALUES, np.ones(3)))
+    y.sum().backward()
+    assert_close(x.grad, found[0].numpy().sum(0))
+
+
 def test_rows_along_another_axis_in_part_and_nested(x: Any) -> None:
     y = x**2
     row = lambda v: grad(y, x, v, retain_graph=True)[0]  # noqa: E731
@@ -78,8 +91,15 @@ def test_derivatives_by_the_cotangent(x: Any) -> None:
     assert_close(found.detach(), 8 * VALUES**2 * [1, 2, 3])
     assert_close(grad(found.sum(), x)[0], 16 * VALUES * [1, 2, 3])
     assert_close(jvp(slope, (v,), (v,))[1].detach(), 2 * VALUES * [1, 2, 3])
-    kept = lambda v: (v * grad(y, x, v, retain_graph=True)[0]).sum()  # noqa: E731
-    assert_close(func_grad(kept)(v), 2 * VALUES * [1, 2, 3])  # what it is taken from is a constant
+    # without a graph what it is taken of is a constant, and the cotangent is not
+    both = lambda v: (v * grad(y, x, v, retain_graph=True)[0]).sum()  # noqa: E731
+    found = func_grad(both)(v)
+    assert_close(found, 4 * VALUES * [1, 2, 3])
+    assert not found.requires_grad
+    row = lambda v: grad(y, x, v, retain_graph=True)[0]  # noqa: E731
+    assert_close(jvp(row, (v,), (v,))[1], 2 * VALUES * [1, 2, 3])
+    assert_close(jacfwd(row)(v), np.diag(2 * VALUES))
+    assert_close(jacrev(row)(v), np.diag(2 * VALUES))
 
 
 def test_nothing_of_it_is_traced(x: Any) -> None:

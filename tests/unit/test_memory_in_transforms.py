@@ -173,6 +173,49 @@ def test_as_outside(f: Callable[[Any], Any], at: Any, value: float, slope: Any) 
     assert_close(both[1], [value, value])
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda y: y.squeeze(),
+        lambda y: y.view(2, 2),
+        lambda y: y.reshape(2, 2),
+        lambda y: y.transpose(0, 0),
+    ],
+)
+def test_a_view_that_changes_nothing_is_another_name(view: Callable[[Any], Any]) -> None:
+    def f(x: Any) -> Any:
+        y = x * 1
+        p = view(y)
+        p.unsqueeze_(0)
+        p.mul_(2)
+        return y @ y.t()
+
+    assert_close(func.vmap(f)(torch.ones(3, 2, 2)), np.full((3, 2, 2), 8.0))
+
+    def held(x: Any) -> Any:
+        y = x * 1
+        with torch.no_grad():
+            p = view(y)
+        return (p * y).sum()
+
+    at = np.array([[1.0, 2.0], [3.0, 4.0]])
+    assert_close(func.grad(held)(torch.tensor(at)), at)
+
+
+def test_views_in_place_under_no_grad_can_be_written_to() -> None:
+    def f(x: Any) -> Any:
+        y = x * 2
+        row = y[0]
+        with torch.no_grad():
+            y.unsqueeze_(0)
+        y.mul_(3)
+        row.add_(1)
+        return (y * y).sum()
+
+    at = np.array([[1.0, 2.0], [3.0, 4.0]])
+    assert_close(func.grad(f)(torch.tensor(at)), 72 * at + [[12, 12], [0, 0]])
+
+
 def test_an_argument_gets_another_shape() -> None:
     def f(x: Any) -> Any:
         x.unsqueeze_(0)
@@ -207,6 +250,7 @@ def test_a_value_that_is_assigned_to_data() -> None:
         (lambda x: torch.Tensor.__add__(x, x).sum(), [2, 2, 2]),
         (lambda x: torch.Tensor.max(x, 0).values, [0, 0, 1]),
         (lambda x: torch.Tensor.unsqueeze_(x * 1, 0).sum(), [1, 1, 1]),
+        (lambda x: torch.Tensor.__getitem__(x, 0) * 2, [2, 0, 0]),
     ],
 )
 def test_methods_as_functions_of_the_class(f: Callable[[Any], Any], slope: Any) -> None:

@@ -97,6 +97,48 @@ def test_draws_are_new_each_time() -> None:
         assert len({tuple(draw().tolist()) for _ in range(4)}) == 4
 
 
+def test_a_seed_gives_the_same_whatever_was_traced() -> None:
+    for size in (17, 18):  # of a size that is new, and once more
+        x = torch.full((size,), 0.5)
+        for draw in (
+            lambda x=x: torch.bernoulli(x),
+            lambda x=x: torch.multinomial(x, 4),
+            lambda x=x: F.rrelu(-x, training=True),
+            lambda x=x: F.dropout1d(x[None, :, None]),
+        ):
+            found = []
+            for _ in range(2):
+                torch.manual_seed(0)
+                found.append([*draw().flatten().tolist(), *torch.rand(2).tolist()])
+            assert found[0] == found[1]
+
+
+def test_it_warns_each_time() -> None:
+    for _ in range(3):
+        with pytest.warns(UserWarning, match="broadcast"):
+            F.mse_loss(torch.ones(2), torch.ones(3, 2))
+
+
+def test_a_chain_that_is_looked_at_in_the_end_is_run_as_one() -> None:
+    x = torch.tensor(MATRIX)
+
+    def chain(count: int) -> float:
+        y = x
+        for _ in range(count):
+            y = y * 1.01 + 0.1
+        return y.sum().item()
+
+    for _ in range(3):
+        chain(40)
+        before = runs()
+        chain(40)
+    assert runs() > before  # it was recorded
+    chain(3)
+    before = runs()
+    chain(3)
+    assert runs() == before or ftrans.config.check
+
+
 def test_indices_are_checked_each_time() -> None:
     x = torch.tensor(MATRIX)
     for index in ([0, 2], [1, 1], [2, 0]):
