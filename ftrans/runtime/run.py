@@ -269,6 +269,7 @@ _FEW = 1 << 14
 @functools.lru_cache(4096)
 def _call_of(primitive: Any, t: ArrayType, count: int) -> Any:
     """Returns what NumPy does for an elementwise primitive of so many operands of one type."""
+    primitive.infer_types((t,) * count, Params())  # which raises where it does not take them
     return primitive.on_host([t] * count, {}) or functools.partial(primitive.lower, np)
 
 

@@ -12,7 +12,7 @@ import pytest
 import ftrans
 import ftrans.torch as torch
 from ftrans.autograd.short import taken
-from ftrans.errors import CheckError
+from ftrans.errors import CheckError, DTypeError
 from tests.helpers import assert_close
 from tests.unit.test_tensor_at_once import assert_same, recorded, runs
 
@@ -111,6 +111,13 @@ def test_a_seed_gives_the_same_whatever_was_traced() -> None:
                 torch.manual_seed(0)
                 found.append([*draw().flatten().tolist(), *torch.rand(2).tolist()])
             assert found[0] == found[1]
+
+
+def test_wrong_types_are_told_as_elsewhere() -> None:
+    for x in (torch.tensor(MATRIX), torch.zeros(0, 3)):
+        for mode in (torch.enable_grad, torch.no_grad):
+            with mode(), pytest.raises(DTypeError, match="not: takes bool"):
+                x.bitwise_not()
 
 
 def test_it_warns_each_time() -> None:
