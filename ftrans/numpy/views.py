@@ -334,8 +334,11 @@ def become_view(name: str, x: Tracer, new: Tracer) -> Tracer:
         for of in ("in_order", "read_only", "steps", "_layout"):
             setattr(before, of, getattr(member, of))
         for other in memory.values():
-            if other.parent is member:
-                other.parent = before
+            node: _Member | None = other
+            while node is not None:  # also of those that are no longer referred to
+                if node.parent is member:
+                    node.parent = before
+                node = node.parent
         member.parent, member.steps, member._layout = before, None, None
         member.in_order = False
         member.left = _again(new)

@@ -104,6 +104,16 @@ def _back_and_forth(x: Any) -> Any:
     return y.sum()
 
 
+def _view_then_base(x: Any) -> Any:
+    y = x * 1
+    v = y.view(-1)
+    v.unsqueeze_(0)
+    y.unsqueeze_(0)
+    v[0] = x * 2
+    y.mul_(x)
+    return (y * y).sum() + v.sum()
+
+
 def _under_no_grad(x: Any) -> Any:
     y = x * 1
     with torch.no_grad():
@@ -149,6 +159,7 @@ CASES = [
     pytest.param(_unsqueezed, X, 72, [6, 24, 54], id="unsqueeze_"),
     pytest.param(_view_before, X, 74, [4, 24, 54], id="a view that was there"),
     pytest.param(_back_and_forth, X, 28, [4, 8, 12], id="squeeze_"),
+    pytest.param(_view_then_base, X, 420, [20, 136, 444], id="a view, then its base"),
     pytest.param(_under_no_grad, X, 14, [2, 4, 6], id="under no_grad"),
     pytest.param(_detached_then_squeezed, X, 42, [4, 8, 12], id="detached, then squeeze_"),
     pytest.param(_turned, M, 204, [[14, 10, 10], [39, 27, 27]], id="transpose_"),
