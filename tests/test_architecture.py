@@ -56,7 +56,7 @@ LONG: dict[str, int] = {}
 """Files that may have more than 450 lines, and how many they may have."""
 
 CEILINGS = {
-    "autograd": 5999,
+    "autograd": 6000,
     "custom": 5754,
     "external": 1167,
     "func": 7729,

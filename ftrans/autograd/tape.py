@@ -220,7 +220,8 @@ class Tape(Ends):
         """
         if self.thread != threading.get_ident() or self.depth != TAPE:
             copy = self._snapshot()
-            return copy.run([x for x in tensors if x._v is self])  # or that thread has run it
+            waiting = [x for x in tensors if x._v is self]  # or that thread has run it meanwhile
+            return copy.run(waiting) if waiting else None
         looked_after(len(self.steps))
         try:
             return self.flush()
@@ -317,7 +318,7 @@ class Tape(Ends):
         flags = requiring(program, active)
         segment = Segment(None, [], targets, program, operands) if True in flags else None
         if segment is None:
-            found = self.ran(partial(run), program, operands)
+            found = self.ran(run, program, operands)
         elif self.most < 0:
             found = self.ran(run_apart, segment)
         else:
