@@ -49,6 +49,12 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def looked_at() -> None:
+    """Has a value be looked at before each test, whatever others have left."""
+    assert torch.tensor(1.0).item() == 1.0
+
+
 def _leaves(found: Any) -> list[np.ndarray]:
     return [x.numpy() for x in (found if isinstance(found, tuple) else (found,))]
 
@@ -140,7 +146,8 @@ def test_a_chain_that_is_looked_at_in_the_end_is_run_as_one() -> None:
         before = runs()
         chain(40)
     assert runs() > before  # it was recorded
-    chain(3)
+    for _ in range(3):
+        chain(3)
     before = runs()
     chain(3)
     assert runs() == before or ftrans.config.check
