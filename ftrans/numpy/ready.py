@@ -166,20 +166,24 @@ def _add(key: list[Any], arrays: list[np.ndarray], x: Any, of: Of) -> bool:
     return add_argument(key, None, x)
 
 
+def _lowered(frame: Any, given: list[Tracer], x: Any, of: Of) -> Any:
+    """Returns an argument with values of a frame in the place of arrays, which `given` gets."""
+    if type(x) is tuple or type(x) is list:
+        return type(x)([_lowered(frame, given, y, of) for y in x])
+    if type(x) is of.kind:
+        x = frame.input(x._type, of.array(x))
+        given.append(x)
+    return x
+
+
 def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
     """Returns what a function does for arrays of these types; None where it does more."""
-    frame, given = of.begin(), []
+    given: list[Tracer] = []
+    frame = of.begin()
     frame.closed = True  # so that a draw is refused before a generator has moved
 
-    def lower(x: Any) -> Any:
-        if type(x) is tuple or type(x) is list:
-            return type(x)(map(lower, x))
-        if type(x) is of.kind:
-            x = frame.input(x._type, of.array(x))
-            given.append(x)
-        return x
-
-    lowered, keywords = list(map(lower, args)), {name: lower(x) for name, x in kwargs.items()}
+    lowered = [_lowered(frame, given, x, of) for x in args]
+    keywords = {name: _lowered(frame, given, x, of) for name, x in kwargs.items()}
     try:
         result = call_on(frame, function, lowered, keywords)
     except Exception:
