@@ -137,11 +137,11 @@ class ViewMembers:
         if write is set_slices and type(value) is Tensor and old_of(self):
             is_all = np.broadcast_to(0, self._type.shape)[index].size == self._type.size
             write = set_all if is_all else write
-        found = moved = None
-        if write is set_slices:
-            moved = _moved(index, self, value)
-            found = with_element(self, index, value) if self._type.size <= FEW else None
-        found = taken(write, (self, index, value), instead=moved) if found is None else found
+        is_small = write is set_slices and self._type.size <= FEW
+        found = with_element(self, index, value) if is_small else None
+        if found is None:
+            moved = _moved(index, self, value) if write is set_slices else None
+            found = taken(write, (self, index, value), instead=moved)
         assign("x[index] = value", self, found)
 
     for _name in RENAMED:

@@ -141,9 +141,10 @@ def at_once(
             return None
     if not arrays or not (len(by) < 2 or add_argument(key, None, by[1:])):
         return None
-    found = _ready.get(tuple(key), _NEW)
+    call = tuple(key)
+    found = _ready.get(call, _NEW)
     if found is _NEW or config.check:
-        found = _learnt(tuple(key), arrays, lambda: _traced(function, args, kwargs, of))
+        found = _learnt(call, arrays, lambda: _traced(function, args, kwargs, of))
     if found is None:
         return None
     results = [*map(of.made, found.run(arrays), found.program.output_types)]
