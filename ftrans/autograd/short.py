@@ -25,7 +25,7 @@ from ftrans.ir.leap import maker_of, results_of
 from ftrans.ir.location import passed_over, user_frame
 from ftrans.ir.stack import state
 from ftrans.ir.varying import varied
-from ftrans.numpy.composite import add_argument
+from ftrans.numpy.calls import add_argument
 from ftrans.numpy.methods import named
 from ftrans.numpy.promotion import is_array, is_scalar
 from ftrans.numpy.ufunc import direct

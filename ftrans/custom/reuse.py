@@ -22,7 +22,7 @@ from ftrans.ir.location import user_place
 from ftrans.ir.source import Opaque
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
-from ftrans.numpy.composite import add_argument
+from ftrans.numpy.calls import add_argument
 from ftrans.primitives import missing_p
 from ftrans.pytree import Parts
 from ftrans.runtime.cache import on_clear

@@ -16,7 +16,7 @@ from ftrans import primitives as p
 from ftrans.errors import ArgumentError, DTypeError, IndexingError, ShapeError
 from ftrans.ir import type_of
 from ftrans.nn.common import INT, in_single, like, loss, per_channel, program, ranked, shown
-from ftrans.numpy.bounds import is_unknown, of_known, require
+from ftrans.numpy.bounds import at_hand, of_known, require
 from ftrans.numpy.promotion import as_array, cast
 
 __all__ = [
@@ -319,7 +319,7 @@ def ctc_loss(
         ("input_lengths", lengths, t.shape[0]),
         ("target_lengths", sizes, type_of(labels).shape[1]),
     ):
-        if not is_unknown(given) and not all(0 <= n <= most for n in np.asarray(given)):
+        if at_hand(given) and not all(0 <= n <= most for n in np.asarray(given)):
             raise ArgumentError(f"ctc_loss: lengths lie between 0 and {most}.\n  {name}: {given}")
     alphas = _alphas(logs, labels, lengths, blank)
     last = sizes * 2

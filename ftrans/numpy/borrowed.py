@@ -19,7 +19,7 @@ import numpy as np
 from ftrans.errors import ArgumentError, DTypeError
 from ftrans.interop import from_jax
 from ftrans.ir import type_of
-from ftrans.numpy.bounds import concrete, is_unknown
+from ftrans.numpy.bounds import at_hand, concrete
 from ftrans.numpy.dtypes import shape, size
 from ftrans.numpy.promotion import as_array, cast, default_dtype, is_array, is_scalar, wide
 
@@ -130,7 +130,7 @@ def _of_fractions(function: Function, most: float) -> Function:
 
     @functools.wraps(function)
     def called(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
-        known = is_scalar(q) or isinstance(q, (list, tuple, np.ndarray))
+        known = is_scalar(q) or isinstance(q, (list, tuple, np.ndarray)) or at_hand(q)
         if known and not all(0 <= x <= most for x in np.ravel(q)):
             raise ArgumentError(
                 f"{function.__name__}: q must lie between 0 and {most:g}.\n  q: {q}"
@@ -200,7 +200,7 @@ def _as_numpy_takes(function: Function, read: str) -> Function:
     def called(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs).arguments
         given = {key: bound[key] for key in read.split() if bound.get(key) is not None}
-        if given.keys() - first.keys() and not any(map(is_unknown, tree.tree_leaves(given))):
+        if given.keys() - first.keys() and at_hand(*tree.tree_leaves(given)):
             try:
                 theirs(**first | given)
             except (RuntimeError, TypeError, ValueError) as error:

@@ -70,6 +70,21 @@ def require(array: Any, holds: Callable[[np.ndarray], None]) -> None:
         holds(np.asarray(array))
 
 
+def looks(_: Any) -> None:
+    """Stands for what is looked at beside what is computed; see `at_hand`."""
+
+
+def at_hand(*arrays: Any) -> bool:
+    """Tells whether all arrays are there to be looked at: values may be refused, but none is asked.
+
+    What is traced to be run on others is told that one would have looked, by `looks`.
+    """
+    for x in arrays:
+        if type(x) is Tracer and isinstance(x.frame, Trail):
+            x.frame.require(x.index, looks)
+    return not any(map(is_unknown, arrays))
+
+
 def of_known(function: Callable[..., Any], *items: Any) -> Any:
     """Returns what a function makes of integers, some of which may be plain arguments of a call.
 

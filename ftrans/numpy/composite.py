@@ -14,25 +14,21 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
-import numpy as np
-
 from ftrans.config import config
 from ftrans.ir import Tracer, type_of
 from ftrans.ir.leap import results_of
 from ftrans.ir.location import user_place
 from ftrans.ir.stack import state
-from ftrans.ir.trail import Trail
 from ftrans.numpy.axes import broadcast_to
+from ftrans.numpy.calls import add_argument
 from ftrans.numpy.indexing import assign
 from ftrans.numpy.promotion import as_array, cast
+from ftrans.numpy.ready import of_arrays
 from ftrans.numpy.views import relation, view_of
 from ftrans.primitives import select_p
 from ftrans.traceback import OnTape, shorten
 
 Function = Callable[..., Any]
-
-_PLAIN = frozenset({bool, int, str, type(None), type, type(...)})  # equal ones mean the same
-_SEQUENCES = frozenset({tuple, list})
 
 
 def arguments_of(function: Function) -> tuple[Sequence[str], Sequence[str]]:
@@ -56,7 +52,8 @@ def composite(function: Function) -> Function:
 
     Errors leave it without the frames of ftrans, as by `boundary`.
     """
-    names, _ = arguments_of(function)
+    names, by_name = arguments_of(function)
+    compute = _called if "device" in (*names, *by_name) else of_arrays
     place_of_out = names.index("out") if "out" in names else sys.maxsize
 
     @functools.wraps(function)
@@ -71,7 +68,7 @@ def composite(function: Function) -> Function:
                 raise OnTape
             trail: Any = state.trail
             if trail is None:
-                return function(*args, **kwargs)
+                return compute(function, args, kwargs)
             call: list[Any] = [function, config.default_dtype]
             first = None
             for x in args:
@@ -103,6 +100,10 @@ def composite(function: Function) -> Function:
     return called
 
 
+def _called(function: Function, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
 def take_over(
     trail: Any, call: tuple[Any, ...], first: Tracer, function: Function, *args: Any, **kwargs: Any
 ) -> Any:
@@ -130,39 +131,11 @@ def _first_traced(args: Any) -> Tracer | None:
         kind = type(x)
         if kind is Tracer:
             return x
-        if kind in _SEQUENCES:
+        if kind is tuple or kind is list:
             found = _first_traced(x)
             if found is not None:
                 return found
     return None
-
-
-def add_argument(call: list[Any], frame: Trail | None, x: Any) -> bool:
-    """Adds to the key of a call what is to be known of an argument; False where that is too much.
-
-    Types are part of it: 1, 1.0 and True are not the same.
-    """
-    kind = type(x)
-    if kind is Tracer:
-        call += (Tracer, x.index, x.weak)
-        return x.frame is frame
-    if kind in _PLAIN:
-        call += (kind, x)
-    elif kind in _SEQUENCES:
-        call += (kind, len(x))
-        for item in x:
-            if not add_argument(call, frame, item):
-                return False
-    elif kind is slice:
-        call.append(slice)
-        return add_argument(call, frame, (x.start, x.stop, x.step))
-    elif kind is float:
-        call += (kind, repr(x))  # which tells 0.0 from -0.0, and NaN equals itself
-    elif isinstance(x, (np.dtype, type)):
-        call += (kind, x)
-    else:
-        return False
-    return True
 
 
 def _call_with_out(function: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import is_tracing, type_of
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.borrowed import Function, double
+from ftrans.numpy.bounds import at_hand
 from ftrans.numpy.elementwise import add, conj, multiply
 from ftrans.numpy.logic import where
 from ftrans.numpy.promotion import is_array, promoted
@@ -56,7 +57,7 @@ def _is_known(*arrays: Any) -> bool:
 
 def is_lost(out: Any) -> bool:
     """Tells whether a result is at hand and not finite."""
-    if not is_array(out) or not _is_known(out):
+    if not is_array(out) or not at_hand(out) or not _is_known(out):
         return False
     on_host = on_cpu([out])  # where NumPy reads it as it lies
     return not (np.isfinite(np.asarray(out)) if on_host else jnp.isfinite(out)).all()

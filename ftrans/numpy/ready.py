@@ -12,11 +12,14 @@ import numpy as np
 
 from ftrans.config import PINNED, config
 from ftrans.errors import CheckError
-from ftrans.ir import ArrayType, Program, Tracer
+from ftrans.ir import ArrayType, Program, Tracer, make_tracer, type_of
+from ftrans.ir.dtype import NUMERIC
 from ftrans.ir.leap import maker_of, results_of
 from ftrans.ir.stack import state
 from ftrans.ir.trail import Trail
-from ftrans.numpy.composite import add_argument
+from ftrans.numpy.bounds import looks
+from ftrans.numpy.calls import add_argument
+from ftrans.numpy.views import relation
 from ftrans.primitives.observe import observing
 from ftrans.runtime.cache import Remembered, keep
 from ftrans.runtime.run import run_at_once
@@ -26,24 +29,32 @@ Function = Callable[..., Any]
 FEW = 1 << 14
 """How many elements NumPy computes in about the time that it takes to record an operation."""
 
+_SEEN = 4
+"""So often a function is called for what it is given, which takes as long as to trace it."""
+
 _MANY = 16
 """Of so many settings of one function a program is made; those of others move from call to call."""
 
 
 class Of(NamedTuple):
-    """Says what stands for arrays: tensors.
+    """Says what stands for arrays: tensors, or they themselves.
 
     Attributes:
-        kind: the type of that; it has an attribute `_type`.
+        kind: the type of that.
+        type: returns the type of one.
         array: returns its array, or None where that is not there.
         begin: returns a frame of its own to trace in.
         made: returns what stands for an array of some type.
+        eager: whether functions compute by themselves what they are given. Then only what recurs is
+            traced, and what is a view, as NumPy's are, is left to the function.
     """
 
     kind: type
+    type: Callable[[Any], ArrayType]
     array: Callable[[Any], np.ndarray | None]
     begin: Callable[[], Any]
     made: Callable[[np.ndarray, ArrayType], Any]
+    eager: bool = False
 
 
 class Ready(NamedTuple):
@@ -68,11 +79,11 @@ class Ready(NamedTuple):
         is_plain = not any(e.primitive.is_higher_order for e in self.program.equations)
         return is_plain and not self.program.holds_functions and sum(sizes) <= 4 * FEW
 
-    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the results for arrays, which they may share memory with."""
+    def run(self, arrays: Sequence[np.ndarray], own: bool) -> list[np.ndarray]:
+        """Returns the results for arrays, which they may share memory with unless they are own."""
         for place, holds in self.checks:
             holds(arrays[place])
-        return run_at_once(self.program, [*arrays, *self.constants])
+        return run_at_once(self.program, [*arrays, *self.constants], own)
 
 
 _ONWARD, _SHORT = 32, 16
@@ -102,17 +113,20 @@ def looked_after(count: int) -> None:
         state.unseen = 0
 
 
-_NEW = object()
 _ready = Remembered(4096)
+"""What is ready for each call; None where nothing is, and how often it was seen where that is open."""
+
 _settings = Remembered(1024)
 
 
-def call_on(frame: Trail, function: Function, args: Any, kwargs: Any) -> Any:
+def call_on(
+    frame: Trail, function: Function, args: Any, kwargs: Any, of_tensors: bool = True
+) -> Any:
     """Calls a function of values that stand for tensors, with their frame as the only one."""
     stack, outer, inner = state.stack, (state.trail, state.of_tensors), (frame.depth, frame.asks)
     try:
         frame.push()
-        state.trail, state.of_tensors = frame, True
+        state.trail, state.of_tensors = frame, of_tensors
         return function(*args, **kwargs)
     finally:
         stack.clear()
@@ -142,12 +156,16 @@ def at_once(
     if not arrays or not (len(by) < 2 or add_argument(key, None, by[1:])):
         return None
     call = tuple(key)
-    found = _ready.get(call, _NEW)
-    if found is _NEW or config.check:
-        found = _learnt(call, arrays, lambda: _traced(function, args, kwargs, of))
+    found = _ready.get(call, 0)
+    if type(found) is int and of.eager and found < _SEEN:
+        _ready[call] = found + 1
+        _ready.bound()
+        return None
+    if type(found) is int or config.check:
+        found = _learnt(call, arrays, lambda: _traced(function, args, kwargs, of), of.eager)
     if found is None:
         return None
-    results = [*map(of.made, found.run(arrays), found.program.output_types)]
+    results = [*map(of.made, found.run(arrays, of.eager), found.program.output_types)]
     return results[0] if found.kind is None else found.kind(results)
 
 
@@ -158,7 +176,7 @@ def _add(key: list[Any], arrays: list[np.ndarray], x: Any, of: Of) -> bool:
         array = of.array(x)
         if array is None or array.size > FEW:
             return False
-        key.append(x._type)
+        key.append(of.type(x))
         arrays.append(array)
         return True
     if kind is tuple or kind is list:
@@ -172,7 +190,7 @@ def _lowered(frame: Any, given: list[Tracer], x: Any, of: Of) -> Any:
     if type(x) is tuple or type(x) is list:
         return type(x)([_lowered(frame, given, y, of) for y in x])
     if type(x) is of.kind:
-        x = frame.input(x._type, of.array(x))
+        x = frame.input(of.type(x), of.array(x))
         given.append(x)
     return x
 
@@ -186,22 +204,29 @@ def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
     lowered = [_lowered(frame, given, x, of) for x in args]
     keywords = {name: _lowered(frame, given, x, of) for name, x in kwargs.items()}
     try:
-        result = call_on(frame, function, lowered, keywords)
+        result = call_on(frame, function, lowered, keywords, not of.eager)
     except Exception:
         return None  # whoever records it is told
     results = results_of(result)
     is_pure = not frame.demands and [x.index for x in given] == [~i for i in range(len(given))]
     if not is_pure or any(type(x) is not Tracer or x.frame is not frame for x in results):
         return None
+    if of.eager and any(relation(x, y) != _NO_VIEW for x in results for y in given):
+        return None
     program, operands = frame.close(results)
-    constants, checks = operands[len(given) :], [(~i, holds) for i, holds in frame.checks if i < 0]
+    constants, checks = operands[len(given) :], [(~i, holds) for i, holds in frame.checks]
     if any(type(x) is not np.ndarray for x in constants):
         return None
+    if any(i < 0 or holds is looks for i, holds in checks):
+        return None  # of these alone it is not known what they are to be
     return Ready(keep(program), maker_of(result), checks, constants)
 
 
 def _learnt(
-    key: tuple[Any, ...], arrays: Sequence[np.ndarray], make: Callable[[], Ready | None]
+    key: tuple[Any, ...],
+    arrays: Sequence[np.ndarray],
+    make: Callable[[], Ready | None],
+    own: bool,
 ) -> Ready | None:
     """Returns what a function does; None where it is to be recorded.
 
@@ -209,12 +234,13 @@ def _learnt(
         key: the function, the types of the arrays, and all else that what it does depends on.
         arrays: the arrays.
         make: traces it; returns None where that shows that it looks at values, or has an effect.
+        own: whether results are to share memory with nothing else.
 
     Raises:
         CheckError: under `config.check`, where it does something else than when it was traced.
     """
-    found = _ready.get(key, _NEW)
-    if found is _NEW:
+    found = _ready.get(key, 0)
+    if type(found) is int:
         settings = _settings.find((key[0], *[(x.shape, x.dtype) for x in arrays]), set)
         if len(settings) >= _MANY:
             return None
@@ -223,7 +249,7 @@ def _learnt(
         found = _ready[key] = made if made is not None and made.is_small else None
         _ready.bound()
     elif config.check and found is not None and (again := make()) is not None:
-        pairs = zip(found.run(arrays), again.run(arrays), strict=True)
+        pairs = zip(found.run(arrays, own), again.run(arrays, own), strict=True)
         if again.kind != found.kind or not all(
             np.array_equal(x, y, x.dtype.kind in "fc") for x, y in pairs
         ):
@@ -232,3 +258,56 @@ def _learnt(
                 f"  It reads what is neither an argument of it nor a constant, and has changed."
             )
     return found  # type: ignore[no-any-return]
+
+
+class _Apart(Trail):
+    """Is a frame of values that stand for NumPy's arrays, which are given to what it makes.
+
+    They are not held, as none is read after the function has returned.
+    """
+
+    __slots__ = ()
+
+    def input(self, type: ArrayType, source: Any, weak: bool = False) -> Tracer:
+        """Adds an input for an array."""
+        self.step_to(type)
+        self.input_types.append(type)
+        self.sources.append(source)
+        return make_tracer(self, ~(len(self.sources) - 1), type, weak)
+
+    def capture(self, value: Any) -> Tracer:
+        """Returns the input that stands for an array."""
+        return self.input(type_of(value), value)
+
+    def require(self, code: int, holds: Callable[[Any], None]) -> None:
+        """Notes what is to hold of an array."""
+        self.checks.append((code, holds))
+
+
+def _begun() -> _Apart:
+    frame = _Apart("arrays")
+    frame.begin()
+    return frame
+
+
+def _known(x: np.ndarray) -> np.ndarray | None:
+    return x if x.dtype in NUMERIC else None
+
+
+_OF_ARRAYS = Of(np.ndarray, type_of, _known, _begun, lambda x, _: x, eager=True)
+_NO_VIEW = (False, False, False)
+
+
+def _listed(kinds: Sequence[type], args: Any) -> bool:
+    """Tells whether the first argument is a sequence of arrays."""
+    is_sequence = bool(kinds) and (kinds[0] is list or kinds[0] is tuple)
+    return is_sequence and np.ndarray in map(type, args[0])
+
+
+def of_arrays(function: Function, args: Any, kwargs: Any) -> Any:
+    """Returns what a function returns, which NumPy's arrays are given, or others; at once."""
+    if not state.stack and (np.ndarray in (kinds := [*map(type, args)]) or _listed(kinds, args)):
+        found = at_once(function, args, kwargs, (), _OF_ARRAYS)
+        if found is not None:
+            return found
+    return function(*args, **kwargs)

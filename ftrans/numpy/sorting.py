@@ -13,9 +13,10 @@ from ftrans.interop import from_jax
 from ftrans.ir import type_of
 from ftrans.numpy import reduction as over
 from ftrans.numpy.axes import canonical_axes, flattened, line_of
+from ftrans.numpy.bounds import at_hand
 from ftrans.numpy.indexing import pick
 from ftrans.numpy.logic import where
-from ftrans.numpy.promotion import as_array, cast, inexact, promote_dtypes
+from ftrans.numpy.promotion import as_array, cast, inexact, is_array, promote_dtypes
 from ftrans.numpy.taking import at_places
 
 __all__ = [
@@ -184,7 +185,7 @@ def quantile(
         axis = canonical_axes("quantile", axis, t.ndim)
     keepdims = keepdims and t.ndim > 0  # JAX gives a number an axis
     q = _parts(x, q)
-    if isinstance(q, np.ndarray) and not np.all((q >= 0) & (q <= 1)):
+    if is_array(q) and at_hand(q) and not np.all((q >= 0) & (q <= 1)):
         raise ArgumentError("quantile: fractions must lie between 0 and 1.")
     if 0 in type_of(x).shape:
         raise ShapeError(f"quantile: there are no elements to take it of.\n  x: {t}")

@@ -17,7 +17,7 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.numpy import reduction as over
 from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
-from ftrans.numpy.bounds import is_unknown
+from ftrans.numpy.bounds import at_hand
 from ftrans.numpy.elementwise import add, divide, maximum, multiply, subtract
 from ftrans.numpy.logic import isnan, logical_not
 from ftrans.numpy.logic import where as choose
@@ -171,7 +171,7 @@ def average(
                 )
             weights = p.broadcast_p(weights, shape=t.shape, axes=axes)
         total = over.sum(weights, axis=axes, keepdims=keepdims)
-        if not is_unknown(total) and not np.all(total):
+        if at_hand(total) and not np.all(total):
             raise ArgumentError(f"average: the weights add up to 0.\n  weights: {given}")
         out = divide(over.sum(multiply(x, weights), axis=axes, keepdims=keepdims), total)
     if not returned:
@@ -290,7 +290,7 @@ def _extremum_without_nan(reduce: Function, worst: float, doc: str) -> Function:
         known = over.any(logical_not(unknown), axis=axis, keepdims=keepdims)
         if not is_place:
             return choose(known, found, math.nan)
-        if not is_unknown(known) and not np.all(known):
+        if at_hand(known) and not np.all(known):
             raise ArgumentError(
                 f"nan{reduce.__name__}: all elements of a slice are NaN.\n  a: {type_of(x)}"
             )

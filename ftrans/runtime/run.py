@@ -23,11 +23,13 @@ from ftrans.interpreters.placing import places
 from ftrans.ir import ArrayType, Params, Program, Tracer, bind, check, type_of
 from ftrans.ir.above import above
 from ftrans.ir.frame import settled
+from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import recording_place
 from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.observe import Observes, observing
 from ftrans.primitives.outside import silently
+from ftrans.primitives.record import Absent
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.blas import is_small, one_thread
 from ftrans.runtime.cache import count, keep
@@ -258,7 +260,10 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             outs = found if primitive.multiple else [found]
             return tuple([out if is_jax(out) else jnp.asarray(out) for out in outs])
     host = [np.asarray(array) for array in arrays]
-    found = silently(calls, functools.partial(lower, np, **params), *host)
+    call = functools.partial(lower, np, **params)
+    if by is None and not isinstance(primitive.host, Absent):  # as in a program, to the bit
+        call = _call_of(primitive, tuple([ArrayType(x.shape, x.dtype) for x in host]), params)
+    found = silently(calls, call, *host)
     return tuple(_own(found if primitive.multiple else [found], host))
 
 
@@ -267,10 +272,9 @@ _FEW = 1 << 14
 
 
 @functools.lru_cache(4096)
-def _call_of(primitive: Any, t: ArrayType, count: int) -> Any:
-    """Returns what NumPy does for an elementwise primitive of so many operands of one type."""
-    primitive.infer_types((t,) * count, Params())  # which raises where it does not take them
-    return primitive.on_host([t] * count, {}) or functools.partial(primitive.lower, np)
+def _call_of(primitive: Any, types: tuple[ArrayType, ...], params: Params) -> Any:
+    """Returns what NumPy does for a primitive of operands of these types."""
+    return primitive.on_host(types, params) or functools.partial(primitive.lower, np, **params)
 
 
 def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray | None:
@@ -287,7 +291,9 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
         return None
     if not _HOST.issuperset(map(type, arrays)):
         return None
-    found = silently(False, _call_of(primitive, t, len(arrays)), *arrays)
+    types = (t,) * len(arrays)
+    primitive.infer_types(types, NO_PARAMS)  # which raises where it does not take them
+    found = silently(False, _call_of(primitive, types, NO_PARAMS), *arrays)
     return found if type(found) is np.ndarray else np.asarray(found)
 
 
@@ -335,13 +341,17 @@ def run_part(program: Program, arrays: Sequence[Any]) -> list[Any]:
     return run_at_once(program, arrays)
 
 
-def run_at_once(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def run_at_once(
+    program: Program, arrays: Sequence[np.ndarray], own: bool = False
+) -> list[np.ndarray]:
     """Runs what is small by NumPy, whatever there is to gain by compiling it.
 
-    The results may share memory with the arrays.
+    The results may share memory with the arrays, unless they are to be the caller's own.
     """
     plan = program.memo.get("plan") or plan_of(keep(program))
     found = _by_numpy(plan.final(program), arrays)
+    if own:
+        return _own(found, arrays)
     return found if _HOST.issuperset(map(type, found)) else list(map(np.asarray, found))
 
 
