@@ -15,10 +15,11 @@ from ftrans.custom.tracing import Author
 from ftrans.errors import RuleError
 from ftrans.external.captures import defined
 from ftrans.func.staging import name_of, rule_frame
-from ftrans.ir import type_of
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.stack import Asks
 from ftrans.numpy.promotion import as_array, is_array, is_scalar, is_weak
 from ftrans.numpy.views import fresh
+from ftrans.primitives import stop_gradient_p
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import Parts, describe, mapped
 
@@ -44,7 +45,7 @@ class DecoratedCall(Author):
         count = len(args)
         apart = {n % count for n in decorated.nondiff_argnums if -count <= n < count}
         self.parts = Parts([x for i, x in enumerate(args) if i not in apart], is_number)
-        self.fixed = [x for i, x in enumerate(args) if i in apart]
+        self.fixed = [mapped(_held, x) for i, x in enumerate(args) if i in apart]
         self.apart = apart
         self.decorated = decorated
         self.memory = decorated.memory
@@ -195,6 +196,11 @@ def is_number(x: Any) -> bool:
 
 def _is_pair(found: Any) -> bool:
     return isinstance(found, (tuple, list)) and len(found) == 2
+
+
+def _held(x: Any) -> Any:
+    """Returns a value that no derivative goes through, also where the function computes with it."""
+    return stop_gradient_p(x) if type(x) is Tracer and x.type.is_inexact else x
 
 
 def _results_of(output: Any) -> Parts:

@@ -141,7 +141,7 @@ class Decorated(Ruled):
         if any(type(x) is Tracer for x in values):
             return call.record(*values)
         if is_tracing() or not foreign(values):
-            return self.function(*args)
+            return self.function(*call.arguments(values))
         return staged_for_jax(call.name, call.record, values)
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

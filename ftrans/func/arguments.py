@@ -12,6 +12,7 @@ import numpy as np
 
 from ftrans.errors import ArgumentError, DTypeError, FtransError, ShapeError, StructureError
 from ftrans.ir import ArrayType, Tracer, type_of
+from ftrans.ir.dtype import is_complex
 from ftrans.numpy.promotion import as_array, cast, is_array, is_float_array, is_scalar
 from ftrans.primitives.axes import zeros
 from ftrans.pytree import (
@@ -206,6 +207,8 @@ def match_leaves(
     """
     found = []
     for number, (t, leaf) in enumerate(zip(types, skeleton.among(leaves), strict=True)):
+        if not t.is_inexact and getattr(leaf, "dtype", None) == jax.dtypes.float0:
+            leaf = None  # noqa: PLW2901  (JAX's zero for what has no derivative)
         array = None if leaf is None else _fitted(t, leaf)
         if array is None and leaf is not None:
             path = skeleton.names("")[number]
@@ -219,7 +222,7 @@ def _fitted(t: ArrayType, given: Any) -> Any:
     """Returns what was given as an array of a type; None where it is none."""
     if type(given) is np.ndarray and given.shape == t.shape and given.dtype == t.dtype:
         return given
-    if is_scalar(given) and t.shape == ():
+    if is_scalar(given) and t.shape == () and (is_complex(t.dtype) or not isinstance(given, complex)):
         return as_array(given, t.dtype)
     if not is_array(given) or type_of(given).shape != t.shape:
         return None

@@ -33,7 +33,7 @@ from ftrans.func.staging import abstract_inputs, apply, name_of, named, stage
 from ftrans.interpreters import inline, simplify
 from ftrans.interpreters.placing import places
 from ftrans.ir import Abstract, Program, Tracer, is_tracing
-from ftrans.ir.frame import settled
+from ftrans.ir.frame import check_alive, settled
 from ftrans.ir.stack import FORWARD, state
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
 from ftrans.primitives.observe import observing
@@ -289,6 +289,9 @@ class Jitted:
             if Tracer in map(type, leaves):
                 given = args, kwargs = tree.tree_map(settled, (args, kwargs))
                 leaves = list(map(settled, leaves))
+                for leaf in leaves:
+                    if type(leaf) is Tracer:
+                        check_alive(leaf)  # which raises, as nothing is traced here
         except TypeError:
             args, kwargs = wrapped(self.name, self.func, self.statics, args, kwargs)
             key, leaves = signature_of(self.statics, args, kwargs)

@@ -170,9 +170,11 @@ def _inverse_mills(x: Any) -> Any:
     return jnp.where(x < 0, left, right)
 
 
-def _masked(x: Any, slope: Any) -> Any:
-    """Is 0 for 0 times what is infinite, in a slope too, as in `ftrans.numpy`."""
-    return jnp.where(x == 0, 0, slope)
+def _log_slopes(x: Any, y: Any, log: Function, plus: int) -> list[Any]:
+    """Returns the slopes of x log(y + plus): 0 for 0 times what is infinite, as in `ftrans.numpy`."""
+    masked = (x == 0) & (y == -plus)
+    inside = jnp.where(masked, 1, y)
+    return [jnp.where(masked, 0, log(inside)), jnp.where(masked, 0, x / (inside + plus))]
 
 
 @jax.custom_jvp
@@ -281,10 +283,8 @@ _OURS: dict[str, Function] = {
         _jsp.rel_entr, (lambda x, y: (x == jnp.inf) & (y > 0) & (y < jnp.inf), jnp.inf)
     ),
     "spence": _ruled(_jsp.spence, _spence_slope),
-    "xlog1py": _ruled(
-        _jsp.xlog1py, lambda out, x, y: [_masked(x, jnp.log1p(y)), _masked(x, x / (1 + y))]
-    ),
-    "xlogy": _ruled(_jsp.xlogy, lambda out, x, y: [_masked(x, jnp.log(y)), _masked(x, x / y)]),
+    "xlog1py": _ruled(_jsp.xlog1py, lambda out, x, y: _log_slopes(x, y, jnp.log1p, 1)),
+    "xlogy": _ruled(_jsp.xlogy, lambda out, x, y: _log_slopes(x, y, jnp.log, 0)),
 }
 FUNCTIONS: dict[str, Function] = {
     **{name: _named(name, own) for name, own in _OURS.items()},

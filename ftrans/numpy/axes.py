@@ -44,6 +44,12 @@ def canonical_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
+def reduced_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """Is `canonical_axes` of what is reduced: no axes of a tensor are all, as in PyTorch."""
+    none = state.of_tensors and isinstance(axis, (tuple, list)) and not axis
+    return canonical_axes(name, None if none and name not in ("all", "any") else axis, ndim)
+
+
 def axes_of_tensor(name: str, given: tuple[int, ...], ndim: int) -> tuple[int, ...]:
     """Is `canonical_axes` of what is a tensor to a function, whatever it is said to stand for."""
     return canonical_axes(name, given if ndim else [a for a in given if a not in (0, -1)], ndim)

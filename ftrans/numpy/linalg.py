@@ -22,7 +22,7 @@ from ftrans.ir import type_of
 from ftrans.ir.dtype import is_half
 from ftrans.numpy import rearrangement, reduction
 from ftrans.numpy.advice import attributes_of
-from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
+from ftrans.numpy.axes import broadcast_to, canonical_axes, kept, reduced_axes
 from ftrans.numpy.borrowed import borrow, double
 from ftrans.numpy.bounds import concrete
 from ftrans.numpy.determinants import det, eig, eigvals
@@ -171,7 +171,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
         array(5.)
     """
     x = inexact(x)
-    axes = canonical_axes("vector_norm", axis, type_of(x).ndim)
+    axes = reduced_axes("vector_norm", axis, type_of(x).ndim)
     return kept(_vector_norm(x, axes, ord), type_of(x).shape, axes, keepdims)
 
 

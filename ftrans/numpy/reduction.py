@@ -16,7 +16,7 @@ from ftrans import primitives as p
 from ftrans.errors import AxisError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
-from ftrans.numpy.axes import broadcast_to, canonical_axes, canonical_axis, kept, line_of, ones_at
+from ftrans.numpy.axes import broadcast_to, canonical_axis, kept, line_of, ones_at, reduced_axes
 from ftrans.numpy.elementwise import add, lowest, maximum, minimum, multiply, subtract
 from ftrans.numpy.logic import isnan, truth
 from ftrans.numpy.logic import where as choose
@@ -94,7 +94,7 @@ def masked(x: Any, mask: Any, identity: Any) -> Any:
 
 
 def _reduce(name: str, primitive: Function, x: Any, axis: Any, keepdims: bool) -> Any:
-    axes = canonical_axes(name, axis, type_of(x).ndim)
+    axes = reduced_axes(name, axis, type_of(x).ndim)
     if not axes:
         return copied(x)
     return kept(primitive(x, axes=axes), type_of(x).shape, axes, keepdims)
@@ -168,7 +168,7 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
         x = masked(x, where, worst)
         t = type_of(x)
         if initial is not None and not t.size:
-            axes = canonical_axes(name, axis, t.ndim)
+            axes = reduced_axes(name, axis, t.ndim)
             x = filled(worst, ones_at(axes, t.shape), t.dtype)
         found = _reduce(name, primitive, x, axis, keepdims)
         return found if initial is None else join(found, initial)

@@ -16,7 +16,7 @@ from ftrans.errors import ArgumentError, ShapeError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_complex, real_of
 from ftrans.numpy import reduction as over
-from ftrans.numpy.axes import broadcast_to, canonical_axes, kept
+from ftrans.numpy.axes import broadcast_to, canonical_axes, kept, reduced_axes
 from ftrans.numpy.bounds import at_hand
 from ftrans.numpy.elementwise import add, divide, maximum, multiply, subtract
 from ftrans.numpy.logic import isnan, logical_not
@@ -65,7 +65,7 @@ def mean(
         3.0
     """
     x, result = _computed_in(a, dtype)
-    axes = canonical_axes("mean", axis, type_of(x).ndim)
+    axes = reduced_axes("mean", axis, type_of(x).ndim)
     total = over.sum(x, axis=axes, keepdims=keepdims, where=where)
     return cast(divide(total, _count(x, axes, where, keepdims)), result)
 
@@ -89,7 +89,7 @@ def _spread(name: str, finish: Function, doc: str) -> Function:
         correction: float | None = None,
     ) -> Any:
         x, result = _computed_in(a, dtype)
-        axes = canonical_axes(name, axis, type_of(x).ndim)
+        axes = reduced_axes(name, axis, type_of(x).ndim)
         offset = ddof if correction is None else correction
         center = _mean(x, axes, keepdims=True, where=where) if mean is None else mean
         # masked before it is squared, so that a NaN that takes no part has no derivative either

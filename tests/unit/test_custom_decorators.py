@@ -635,6 +635,25 @@ def test_arrays_among_nondiff_argnums() -> None:
         assert_close(wrap(func.grad(lambda x, y: g(y, x)))(np.float64(2.0), np.float64(5.0)), 5.0)
 
 
+@pytest.mark.parametrize("wrap", [lambda f: f, ftrans.jit])
+def test_arguments_without_derivatives_have_none(wrap: Callable[..., Any]) -> None:
+    """Not by the code of the function either; the slopes are JAX's."""
+
+    @functools.partial(ftrans.custom_jvp, nondiff_argnums=(0,))
+    def f(a, x):
+        return a * x
+
+    f.defjvp(lambda a, primals, tangents: (f(a, primals[0]), 5 * tangents[0]))
+    g = ftrans.custom_vjp(lambda a, x: a["of"] * x, nondiff_argnums=(0,))
+    g.defvjp(lambda a, x: (g(a, x), None), lambda a, _, ct: (5 * ct,))
+    two, three = np.float64(2.0), np.float64(3.0)
+    assert_close(wrap(func.grad(f))(two, three), 0.0)
+    assert_close(wrap(func.grad(lambda a: f(a, 3.0)))(two), 0.0)
+    assert_close(wrap(func.grad(lambda a, x: a * f(a, x), (0, 1)))(two, three), (6.0, 10.0))
+    assert_close(wrap(lambda a, x: func.jvp(f, (a, x), (a, x)))(two, three), (6.0, 15.0))
+    assert_close(wrap(func.grad(lambda a, x: g({"of": a}, x), (0, 1)))(two, three), (0.0, 5.0))
+
+
 def test_a_forward_rule_that_calls_a_function_with_a_vjp() -> None:
     """jax#19087: "Transpose rule for custom_vjp_call not implemented"."""
 

@@ -172,6 +172,12 @@ def test_slopes_at_the_ends() -> None:
     # as those of `ftrans.numpy`: what is masked by a zero is masked in the slope
     assert [float(s) for s in func.grad(special.xlogy, (0, 1))(zero, zero)] == [0, 0]
     assert [float(s) for s in func.grad(special.xlog1py, (0, 1))(zero, -one)] == [0, 0]
+    # but no other slope in x is, which is the logarithm everywhere
+    for function, log in ((special.xlogy, np.log), (special.xlog1py, np.log1p)):
+        assert_close(func.grad(function, (0, 1))(zero, 3 * one), (log(3.0), 0.0))
+        at = np.array([0.0, 3.0])
+        mixed = func.hessian(lambda v, f=function: f(v[0], v[1]))(at)[0, 1]
+        assert_close(mixed, 1 / 3 if log is np.log else 1 / 4)
     assert func.grad(special.gammainc)(one, zero) == 0
     assert func.grad(special.betainc)(one, one, zero) == 0
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ftrans.errors import TransposeError
-from ftrans.ir import ArrayType, Program
+from ftrans.ir import ArrayType, Program, type_of
 from ftrans.primitives.arithmetic import accumulate, mul_p
 from ftrans.primitives.axes import broadcast_p, moveaxis, sum_p, zeros
 from ftrans.primitives.control.common import (
@@ -290,10 +290,11 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
             outs = [*outs, *transforms.replay(later, operands[:inputs])[n:]]
             out_dims = (*out_dims, *(0 if m else None for m in mapped[n:]))
         return outs, out_dims
-    operands = [
-        x if dim is None else moveaxis(x, dim, 0) for x, dim in zip(operands, dims, strict=True)
-    ]
-    dims = tuple(None if dim is None else 0 for dim in dims)
+    # what the results are linear in has their types
+    spread = range(spec.arity - spec.linear, spec.arity) if any(present(dims)) else ()
+    pairs = [*zip(operands, dims, strict=True)]
+    operands = [_in_front(size, x, dim, i in spread) for i, (x, dim) in enumerate(pairs)]
+    dims = tuple(0 if i in spread or dim is not None else None for i, dim in enumerate(dims))
     force = tuple(s or not spec.lasting for s in spec.smooth)
     force += (False,) * (len(forward.outputs) - n)
     program, mapped = transforms.batch(forward, size, dims[:inputs], force)
@@ -313,6 +314,14 @@ def _batch(transforms: Any, size: int, operands: Any, dims: Any, **params: Any) 
     )
     outs = custom_p(*operands, **rule._asdict())
     return outs, out_dims[: len(outs)]
+
+
+def _in_front(size: int, x: Any, dim: int | None, spread: bool) -> Any:
+    """Returns an operand with its axis in front, which it gets there where it is to be spread."""
+    if dim is None and spread:
+        t = type_of(x)
+        return broadcast_p(x, shape=(size, *t.shape), axes=tuple(range(1, t.ndim + 1)))
+    return x if dim is None else moveaxis(x, dim, 0)
 
 
 def _batch_backward(
