@@ -6,7 +6,6 @@ Indices are NumPy's, since each would make another program; functions have one f
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -70,7 +69,7 @@ def at_once(
     return ready.at_once(function, args, kwargs, by, _IN_GRAD_MODE if found.grad else _IN_NONE)
 
 
-_IN_GRAD_MODE = ready.Of(Tensor, attrgetter("_type"), array_of, Tape, of_array)
+_IN_GRAD_MODE = ready.Of(Tensor, lambda x: x._type, array_of, Tape, of_array)
 _IN_NONE = _IN_GRAD_MODE._replace(array=lambda x: x._v if type(x._v) is np.ndarray else None)
 
 

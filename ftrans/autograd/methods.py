@@ -34,12 +34,8 @@ from ftrans.numpy.of_type import OfType
 from ftrans.numpy.torch_derived import Derived
 from ftrans.numpy.torch_functions import ELEMENTWISE, OTHERS, along
 from ftrans.numpy.torch_kinds import is_dtype
-from ftrans.numpy.torch_methods import (
-    Functions,
-    Views,
-    function_of,
-    names_of,
-)
+from ftrans.numpy.torch_methods import Functions, Views, function_of
+from ftrans.numpy.torch_spelling import names_of, spelled
 from ftrans.numpy.ufunc import direct
 from ftrans.runtime.device import Device, placed
 from ftrans.traceback import boundary, shorten
@@ -267,7 +263,7 @@ def install() -> None:
     makers = {Functions: method_of, Views: _viewing}
     others = ValueMembers, GraphMembers, ViewMembers, _Members
     for members in (OfType, Derived, Functions, Views, *others):
-        make = makers.get(members, lambda name, member: boundary(member))
+        make = makers.get(members, lambda name, member: boundary(spelled(member)))
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):
                 if member.__qualname__ == f"{members.__name__}.{name}":

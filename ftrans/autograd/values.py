@@ -10,6 +10,7 @@ import numpy as np
 from ftrans.autograd.tensor import Tensor, made, of_array
 from ftrans.errors import DTypeError, GraphError, UnsupportedError
 from ftrans.ir import ArrayType, Tracer
+from ftrans.ir.dtype import is_of_kind
 from ftrans.ir.frame import Frame
 from ftrans.ir.program import Params
 from ftrans.ir.source import Opaque
@@ -89,7 +90,7 @@ def written_to(out: Any, found: Any) -> Tensor:
             f"out=: what is computed of tensors can only be written to a tensor.\n"
             f"  out: of type {type(target).__name__}\n  Write x = f(...), or x.copy_(f(...))."
         )
-    if type(found) is Tensor and not np.can_cast(found.dtype, target.dtype, "same_kind"):
+    if type(found) is Tensor and not is_of_kind(found.dtype, target.dtype):
         raise DTypeError(
             f"out=: the result does not fit into the tensor that it is written to.\n"
             f"  out: {target._type}\n  result: {found._type}"

@@ -115,7 +115,9 @@ class ViewMembers:
     mH = property(lambda self: view(self, torch_functions.mH).conj())
     H = property(lambda self: view(self, torch_functions.H).conj())
     real = property(lambda self: view(self, fnp.real) if self.is_complex() else self)
+    real = real.setter(lambda self, value: self.real.__setitem__(..., value))
     imag = property(lambda self: view(self, torch_functions.imag))
+    imag = imag.setter(lambda self, value: self.imag.__setitem__(..., value))
 
     def __iter__(self: Any) -> Iterator[Any]:
         if not self._type.ndim:

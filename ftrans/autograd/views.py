@@ -25,6 +25,7 @@ from ftrans.autograd.tensor import STALE, Meta, Tensor, base_of, forget, made
 from ftrans.autograd.values import pend
 from ftrans.errors import DTypeError, GraphError, MutationError, ShapeError
 from ftrans.ir import make_tracer
+from ftrans.ir.dtype import is_of_kind
 from ftrans.ir.program import NO_PARAMS
 from ftrans.ir.stack import state
 from ftrans.numpy.access import chain, written
@@ -107,7 +108,7 @@ def assign(name: str, x: Tensor, new: Any) -> Tensor:
     t, given = x._type, new._type
     if given is not t:
         of_shape, of_dtype = given.shape == t.shape, given.dtype == t.dtype
-        if not of_shape or not (of_dtype or np.can_cast(given.dtype, t.dtype, "same_kind")):
+        if not of_shape or not (of_dtype or is_of_kind(given.dtype, t.dtype)):
             what = "does not fit into" if of_shape else "has another shape than"
             raise (DTypeError if of_shape else ShapeError)(
                 f"{name}: the result {what} the tensor that it is written to.\n"

@@ -208,7 +208,7 @@ def match_leaves(
     found = []
     for number, (t, leaf) in enumerate(zip(types, skeleton.among(leaves), strict=True)):
         if not t.is_inexact and getattr(leaf, "dtype", None) == jax.dtypes.float0:
-            leaf = None  # noqa: PLW2901  (JAX's zero for what has no derivative)
+            leaf = None
         array = None if leaf is None else _fitted(t, leaf)
         if array is None and leaf is not None:
             path = skeleton.names("")[number]
@@ -222,7 +222,11 @@ def _fitted(t: ArrayType, given: Any) -> Any:
     """Returns what was given as an array of a type; None where it is none."""
     if type(given) is np.ndarray and given.shape == t.shape and given.dtype == t.dtype:
         return given
-    if is_scalar(given) and t.shape == () and (is_complex(t.dtype) or not isinstance(given, complex)):
+    if (
+        is_scalar(given)
+        and t.shape == ()
+        and (is_complex(t.dtype) or not isinstance(given, complex))
+    ):
         return as_array(given, t.dtype)
     if not is_array(given) or type_of(given).shape != t.shape:
         return None

@@ -171,7 +171,7 @@ def _inverse_mills(x: Any) -> Any:
 
 
 def _log_slopes(x: Any, y: Any, log: Function, plus: int) -> list[Any]:
-    """Returns the slopes of x log(y + plus): 0 for 0 times what is infinite, as in `ftrans.numpy`."""
+    """Returns the slopes of x log(y + plus): as in `ftrans.numpy`, 0 for 0 times infinity."""
     masked = (x == 0) & (y == -plus)
     inside = jnp.where(masked, 1, y)
     return [jnp.where(masked, 0, log(inside)), jnp.where(masked, 0, x / (inside + plus))]

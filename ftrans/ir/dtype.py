@@ -62,6 +62,16 @@ def is_inexact(dtype: np.dtype) -> bool:
 
 
 @cache
+def is_of_kind(dtype: np.dtype, other: np.dtype) -> bool:
+    """Tells whether a dtype is of no further kind: booleans, integers, floats, complex ones."""
+    return _kind(dtype) <= _kind(other)
+
+
+def _kind(dtype: np.dtype) -> int:
+    return 0 if dtype.kind == "b" else 1 if is_integer(dtype) else 3 if is_complex(dtype) else 2
+
+
+@cache
 def is_integer(dtype: np.dtype) -> bool:
     """Tells whether `dtype` is a signed or unsigned integer type."""
     return dtype.kind in "iu"

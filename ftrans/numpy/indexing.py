@@ -16,9 +16,10 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import DTypeError, MutationError, ShapeError
 from ftrans.ir import Tracer, type_of
-from ftrans.ir.dtype import is_complex, is_inexact
+from ftrans.ir.dtype import is_complex, is_inexact, is_of_kind
 from ftrans.ir.frame import check_alive
 from ftrans.ir.program import Params
+from ftrans.ir.stack import state
 from ftrans.numpy.access import taken, updates, written
 from ftrans.numpy.axes import broadcast_to
 from ftrans.numpy.index_plan import plan_index
@@ -142,9 +143,14 @@ def _as_update(name: str, op: str, x: Any, value: Any) -> Any:
 
 
 def may_convert(source: np.dtype, target: np.dtype) -> bool:
-    """Tells whether a result may be stored in a dtype, by NumPy's casting rule "same_kind"."""
+    """Tells whether a result may be stored in a dtype, by NumPy's casting rule "same_kind".
+
+    What stands for tensors is stored as these are, see `is_of_kind`.
+    """
     if is_inexact(target):
         return is_complex(target) or not is_complex(source)
+    if state.of_tensors:
+        return is_of_kind(source, target)
     return np.can_cast(source, target, "same_kind")
 
 

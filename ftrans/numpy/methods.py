@@ -34,6 +34,7 @@ from ftrans.numpy.advice import meant
 from ftrans.numpy.axes import canonical_axis
 from ftrans.numpy.inplace import SIGNS, in_place_of
 from ftrans.numpy.numbers import number_of, numbers_of, only_element
+from ftrans.numpy.promotion import as_array
 from ftrans.numpy.ufunc import Function, operator_of, reflected_of
 from ftrans.numpy.views import fresh
 from ftrans.runtime.device import Device
@@ -420,8 +421,13 @@ class _Members:
         return fnp.where(condition, self, other)
 
     def masked_fill(self: Any, mask: Any, value: Any) -> Any:
-        """Returns the elements, with a value where the mask holds."""
-        return fnp.where(mask, value, self)
+        """Returns the elements, with a value where the mask holds, which takes their dtype."""
+        if is_complex(fnp.result_type(self, value)) and not is_complex(self.dtype):
+            raise DTypeError(
+                f"masked_fill: a complex value does not fit into real elements.\n"
+                f"  x: {self.type}\n  Write x.astype('complex64') before."
+            )
+        return fnp.where(mask, as_array(value, self.dtype), self)
 
 
 def with_axis(function: Function) -> Function:

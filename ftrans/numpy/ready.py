@@ -114,7 +114,7 @@ def looked_after(count: int) -> None:
 
 
 _ready = Remembered(4096)
-"""What is ready for each call; None where nothing is, and how often it was seen where that is open."""
+"""What is ready for each call, None where nothing is; or how often it was seen so far."""
 
 _settings = Remembered(1024)
 

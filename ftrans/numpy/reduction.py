@@ -16,6 +16,7 @@ from ftrans import primitives as p
 from ftrans.errors import AxisError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
+from ftrans.ir.stack import state
 from ftrans.numpy.axes import broadcast_to, canonical_axis, kept, line_of, ones_at, reduced_axes
 from ftrans.numpy.elementwise import add, lowest, maximum, minimum, multiply, subtract
 from ftrans.numpy.logic import isnan, truth
@@ -73,11 +74,16 @@ def _made(function: Function, name: str, doc: str, **meanings: str) -> Function:
 
 
 def accumulated(x: Any, dtype: Any = None) -> Any:
-    """Returns an operand in the dtype in which it is added: no integer below the default one."""
+    """Returns an operand in the dtype in which it is added: no integer below the default one.
+
+    What stands for tensors is added in 64 bits, as in PyTorch.
+    """
     x = as_array(x)
     if dtype is None:
         dtype, default = type_of(x).dtype, default_dtype(int)
-        if dtype == np.bool_:
+        if state.of_tensors:
+            dtype = np.dtype("int64") if dtype.kind in "biu" and dtype.itemsize < 8 else dtype
+        elif dtype == np.bool_:
             dtype = default
         elif is_integer(dtype) and dtype.itemsize < default.itemsize:
             dtype = np.dtype(f"u{default.name}") if is_unsigned(dtype) else default

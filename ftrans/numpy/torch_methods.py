@@ -22,7 +22,6 @@ from ftrans.ir import Tracer
 from ftrans.ir.stack import state
 from ftrans.numpy import torch_functions
 from ftrans.numpy.axes import axes_of_tensor, canonical_axis
-from ftrans.numpy.composite import arguments_of
 from ftrans.numpy.inplace import WRITTEN, writing
 from ftrans.numpy.methods import entries, merged, named, sizes_of, with_axis
 from ftrans.numpy.numbers import whole
@@ -31,6 +30,7 @@ from ftrans.numpy.rearrangement import diagonal_of
 from ftrans.numpy.taking import at_places
 from ftrans.numpy.torch_functions import ELEMENTWISE, FUNCTIONS, OTHERS, Extreme, int64
 from ftrans.numpy.torch_kinds import is_dtype, made_of
+from ftrans.numpy.torch_spelling import names_of, spelled
 from ftrans.numpy.views import view_of, viewing
 from ftrans.primitives import complex_p
 from ftrans.traceback import boundary
@@ -42,18 +42,6 @@ REDUCTIONS = "sum prod mean amax amin any all argmax argmin nansum nanmean logsu
 
 ALONG_ONE = "cumsum cumprod logcumsumexp argmax argmin"
 """What goes along one dimension, which what has rank zero is taken to have."""
-
-_OTHERWISE = {"k": "diagonal", "shift": "shifts"}
-
-
-def names_of(function: Function) -> dict[str, str]:
-    """Returns what PyTorch's names of keyword arguments are called by a function."""
-    positional, by_name = arguments_of(function)
-    taken = {*positional, *by_name}
-    axis = "axes" if "axes" in taken else "axis"
-    names = {"dim": axis, "dims": axis, "keepdim": "keepdims"}
-    names |= {old: new for new, old in _OTHERWISE.items() if new in taken}
-    return {name: target for name, target in names.items() if name not in taken}
 
 
 def _spread(function: Function) -> Function:
@@ -145,7 +133,7 @@ class Functions:
 
     def nonzero(self: Any, *, as_tuple: bool = False) -> Any:
         """Returns where elements are not 0, one per row, or as one tensor per dimension."""
-        at = int64(fnp.argwhere(self))
+        at = int64(fnp.argwhere(self if self.ndim or not as_tuple else fnp.reshape(self, (1,))))
         return tuple([at[:, i] for i in range(at.shape[1])]) if as_tuple else at
 
     argwhere = nonzero
@@ -405,8 +393,8 @@ class _Members:
 
 
 MEANT: dict[str, Function] = {
-    "max": torch_functions.extreme(fnp.argmax, fnp.max, fnp.maximum),
-    "min": torch_functions.extreme(fnp.argmin, fnp.min, fnp.minimum),
+    "max": spelled(torch_functions.extreme(fnp.argmax, fnp.max, fnp.maximum)),
+    "min": spelled(torch_functions.extreme(fnp.argmin, fnp.min, fnp.minimum)),
 }
 """What methods of tensors do, as functions of values."""
 
@@ -424,7 +412,7 @@ def install() -> None:
     for members in (OfType, _Members):
         for name, member in vars(members).items():
             if isinstance(member, FunctionType):
-                found[name] = member
+                found[name] = spelled(member)
             elif isinstance(member, property) and not hasattr(Tracer, name):
                 setattr(Tracer, name, member)
     for name, target in (*entries(ELEMENTWISE), *entries(OTHERS)):

@@ -148,7 +148,13 @@ def _general(name: str, primitive: Function, floats: bool, booleans: Any, whole:
 
     def any_operands(*xs: Any, **options: Any) -> Any:
         dtype = read_options(name, options) if options else None
-        operands = unify(name, *xs, dtype=dtype, to_inexact=floats)
+        try:
+            operands = unify(name, *xs, dtype=dtype, to_inexact=floats)
+        except OverflowError:
+            compares = "comparison" in getattr(primitive, "tags", ())
+            if not compares or any(is_array(x) and type_of(x).dtype.itemsize > 4 for x in xs):
+                raise
+            operands = unify(name, *xs, dtype=np.int64)  # a number that does not fit is compared
         kind = type_of(operands[0]).dtype.kind
         chosen = (booleans if kind == "b" else whole if kind in "iu" else None) or primitive
         if len(operands) == 2 and not isinstance(chosen, Primitive):

@@ -52,6 +52,7 @@ from ftrans.numpy.torch_formulas import FORMULAS as _OF_VALUES
 from ftrans.numpy.torch_formulas import can_cast
 from ftrans.numpy.torch_functions import cross as _cross
 from ftrans.numpy.torch_functions import matrix_norm as _matrix_norm
+from ftrans.numpy.torch_spelling import names_of as _names_of
 from ftrans.pytree import mapped as _mapped
 from ftrans.random import torch_draws as _draws
 from ftrans.random.torch_draws import Generator, default_generator, manual_seed
@@ -151,7 +152,7 @@ def _lifted(function: _Function, short: _Function | None = None) -> _Function:
         short: what is called where the first argument is a tensor; the user's code is two frames
             further out.
     """
-    parameters, names = _signature(function).parameters, _methods.names_of(function)
+    parameters, names = _signature(function).parameters, _names_of(function)
     short = short or _composite(function.__name__, function, names)
 
     def called(*args: Any, **kwargs: Any) -> Any:
