@@ -44,7 +44,7 @@ try:
     from ftrans.func.placing import device_put, reshard, with_sharding_constraint
     from ftrans.func.sharded import shard_map
     from ftrans.func.to_jax import to_jax
-    from ftrans.func.trace import trace
+    from ftrans.func.trace import eval_shape, trace
     from ftrans.interop import from_jax
     from ftrans.ir import ArrayType, Program, check
     from ftrans.runtime import cache_clear, cache_info, explain
@@ -95,6 +95,7 @@ __all__ = [
     "device_put",
     "enable_grad",
     "errors",
+    "eval_shape",
     "explain",
     "external",
     "fori_loop",

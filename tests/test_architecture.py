@@ -57,19 +57,19 @@ LONG: dict[str, int] = {}
 
 CEILINGS = {
     "autograd": 6000,
-    "custom": 5754,
+    "custom": 5762,
     "external": 1167,
-    "func": 7729,
+    "func": 7793,
     "interop": 2567,
     "interpreters": 4102,
-    "ir": 2829,
+    "ir": 2839,
     "nn": 3799,
-    "numpy": 12104,
-    "primitives": 10235,
+    "numpy": 12318,
+    "primitives": 10244,
     "random": 1513,
-    "runtime": 5200,
+    "runtime": 5210,
     "scipy": 905,
-    "torch": 856,
+    "torch": 857,
     "verify": 3466,
 }
 """How many lines a package may have."""

@@ -201,6 +201,38 @@ def _training(row: Row, settings: Settings) -> Iterator[Result]:
     yield from race(row, settings, "", lambda: _step(libraries.ftrans), rivals)
 
 
+def _functions(row: Row, settings: Settings) -> Iterator[Result]:
+    import ftrans.numpy as fnp
+    from ftrans import nn
+
+    x = np.random.default_rng(0).normal(size=(100, 8)).astype("float32")
+
+    def of_jax(task: Callable[[Any, Any, Any], Any]) -> Task:
+        import jax
+
+        value = jax.numpy.asarray(x)
+        return lambda: jax.block_until_ready(task(jax.numpy, jax.nn, value))
+
+    def of_torch(task: Callable[[Any, Any, Any], Any]) -> Task:
+        import torch
+
+        value = torch.as_tensor(x)
+        return lambda: task(torch, torch.nn.functional, value)
+
+    cases: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "mean": lambda xp, nn, x: xp.mean(x, 0),
+        "softmax": lambda xp, nn, x: nn.softmax(x, -1),
+        "where": lambda xp, nn, x: xp.where(x > 0, x, 0.0),
+        "einsum": lambda xp, nn, x: xp.einsum("ij,kj->ik", x, x),
+    }
+    for case, task in cases.items():
+        rivals = [
+            Against("JAX, un-jitted", lambda task=task: of_jax(task), time(None)),
+            Against("PyTorch", lambda task=task: of_torch(task), time(None)),
+        ]
+        yield from race(row, settings, case, lambda task=task: lambda: task(fnp, nn, x), rivals)
+
+
 def _jitted_training(row: Row, settings: Settings) -> Iterator[Result]:
     rivals = [Against("jax.jit", lambda: _jitted_step(libraries.jax), time(1.02))]
     yield from race(row, settings, "", lambda: _jitted_step(libraries.ftrans), rivals)
@@ -215,6 +247,12 @@ ROWS = [
         "Un-jitted training step, `value_and_grad` and the update, of a perceptron of three layers "
         "(64-64-64-10), batch 64.",
         _training,
+    ),
+    Row(
+        "functions",
+        "Functions of small NumPy arrays outside of transforms, as in evaluation: each of 100 by 8 "
+        "numbers. JAX and PyTorch are given arrays of their own.",
+        _functions,
     ),
     Row("training-jit", "The same step through `jit`.", _jitted_training),
 ]

@@ -344,7 +344,9 @@ class _Root(_Solution):
 
         found = solve(slope, rhs)
         # it solves for any operator that it is given, so also for the transposed one
-        return _solved_in_rule(slope, rhs, (solve, solve), symmetric=False) if asked else found
+        if asked:
+            return _solved_in_rule(slope, rhs, (solve, solve), symmetric=False)
+        return self._leaves(solve, found, self._exact)
 
 
 class _LinearSolve(_Solution):

@@ -235,11 +235,8 @@ def _zeros(t: ArrayType) -> Any:
 
 def chosen(value: Any, expected: ArrayType) -> Any:
     """Returns a cotangent of a Python number, whose dtype nobody chose, in the expected one."""
-    if is_scalar(value) or (is_array(value) and type_of(value).is_inexact):
-        array = as_array(value)
-        if is_complex(expected.dtype) or not is_complex(type_of(array).dtype):
-            return cast(array, expected.dtype)
-    return value
+    inexact = is_scalar(value) or (is_array(value) and type_of(value).is_inexact)
+    return cast(as_array(value), expected.dtype) if inexact else value
 
 
 def fit(label: str, value: Any, expected: ArrayType, like: str, gradient: bool = False) -> Any:
@@ -280,7 +277,7 @@ def fit(label: str, value: Any, expected: ArrayType, like: str, gradient: bool =
     if t.dtype != expected.dtype:
         number = weak and (expected.is_inexact or not t.is_inexact)
         alike = is_complex(expected.dtype) or not is_complex(t.dtype)
-        if alike and (number or gradient):
+        if number or (gradient and alike):
             return cast(array, expected.dtype)
         raise RuleError(
             f"{label} has the wrong dtype.\n  returned: {t}\n  {like}: {expected}\n"

@@ -28,6 +28,7 @@ def cond(
     true_fun: Callable[..., Any],
     false_fun: Callable[..., Any],
     *operands: Any,
+    operand: Any = None,
 ) -> Any:
     """Runs one of two functions, by a condition that may be traced.
 
@@ -40,6 +41,7 @@ def cond(
         false_fun: called with the operands where it is not; its result must have the same
             structure, shapes and dtypes.
         operands: pytrees of arrays.
+        operand: the only one, by its name in JAX.
 
     Example:
         >>> float(cond(True, lambda x: x + 1, lambda x: x - 1, 3.0))
@@ -50,6 +52,8 @@ def cond(
             f"cond: the condition must be a scalar.\n  pred: {describe(pred)}\n"
             f"  To choose element by element, write ftrans.numpy.where(pred, a, b)."
         )
+    if operand is not None:
+        operands = (*operands, operand)
     test = as_array(pred)
     index = cast(cast(test, np.bool_), np.int32)
     return _switch("cond", index, [false_fun, true_fun], ["false_fun", "true_fun"], operands)

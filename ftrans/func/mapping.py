@@ -16,13 +16,14 @@ import jax.tree_util as tree
 import numpy as np
 
 import ftrans.numpy as fnp
-from ftrans.errors import ArgumentError, ShapeError
+from ftrans.errors import ArgumentError, ShapeError, StructureError
 from ftrans.func.vmap import vmap
 from ftrans.ir import type_of
 from ftrans.numpy.axes import broadcast_to, canonical_axis
 from ftrans.numpy.logic import truth
 from ftrans.numpy.promotion import as_array, cast, filled, is_array, is_scalar
 from ftrans.primitives import stop_gradient_p
+from ftrans.pytree import describe
 from ftrans.traceback import boundary
 
 Function = Callable[..., Any]
@@ -209,6 +210,11 @@ def vectorize(
             known = given | dict(zip(keys, values, strict=True))
             found = pyfunc(*[known[i] for i in range(len(args))], **{k: known[k] for k in kwargs})
             results = [*map(as_array, found if isinstance(found, tuple) else (found,))]
+            if outputs is not None and len(results) != len(outputs):
+                raise StructureError(
+                    f"vectorize: {signature} has {len(outputs)} results.\n"
+                    f"  returned: {describe(found)}"
+                )
             for x, names in zip(results, outputs or [None] * len(results), strict=True):
                 if names is not None:
                     _check_core(x, names, sizes, exact=True)

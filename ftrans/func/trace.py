@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.tree_util as tree
 import numpy as np
 
@@ -21,9 +22,10 @@ from ftrans.func.staging import (
     wants_jax,
 )
 from ftrans.interpreters import inline, linear_pullback, simplify
-from ftrans.ir import Abstract, ArrayType, Program, Tracer, type_of
+from ftrans.ir import Abstract, ArrayType, Literal, Program, Tracer, make_tracer, type_of
 from ftrans.ir.stack import FORWARD
 from ftrans.numpy.promotion import as_array, is_array, is_scalar
+from ftrans.primitives import broadcast_p, convert_p, reshape_p
 from ftrans.pytree import describe, leaf_name, split
 from ftrans.traceback import boundary, bounded
 
@@ -54,6 +56,28 @@ def trace(func: Callable[..., Any]) -> Callable[..., Program]:
         return simplify(inline(staged.program)).renamed(name_of(func))
 
     return traced
+
+
+@boundary
+def eval_shape(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Returns the shapes and dtypes of what a function returns, which is traced and not run.
+
+    Args:
+        func: any function of arrays and pytrees.
+        args: its arguments; in the place of arrays also types, as for `trace`.
+        kwargs: those by name.
+
+    Returns:
+        The result, with a `jax.ShapeDtypeStruct` for each array.
+
+    Example:
+        >>> import ftrans.numpy as fnp
+        >>> eval_shape(lambda x: fnp.ones((3, 2)) @ x, jax.ShapeDtypeStruct((2, 5), "float32"))
+        ShapeDtypeStruct(shape=(3, 5), dtype=float32)
+    """
+    staged, _ = stage_call(func, args, kwargs)
+    types = staged.program.output_types
+    return staged.outputs.build([jax.ShapeDtypeStruct(t.shape, t.dtype) for t in types])
 
 
 def stage_call(
@@ -155,6 +179,25 @@ def debug_unwrap(tensor: Any, *, recurse: bool = True) -> Any:
     return tensor
 
 
+_KEEPING = convert_p, broadcast_p, reshape_p
+
+
+def _is_zero(x: Any) -> bool:
+    """Tells whether it is known that all elements are 0, in a function around it too."""
+    while type(x) is Tracer:
+        if x.index < 0:
+            x = x.frame.sources[~x.index]
+            continue
+        equation = x.frame.produced(x.index)[0]
+        (code, *others) = equation.operands
+        if others or equation.primitive not in _KEEPING:
+            return False
+        if type(code) is Literal:
+            return not code.array
+        x = make_tracer(x.frame, code, x.frame.type(code))
+    return isinstance(x, np.ndarray) and not np.any(x)
+
+
 @boundary
 def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., tuple[Any, ...]]:
     """Returns the transpose of a linear function, which is not run.
@@ -199,7 +242,7 @@ def linear_transpose(func: Callable[..., Any], *primals: Any) -> Callable[..., t
     staged = stage(name, run, inputs, order=FORWARD)
     program = staged.program
     # a captured array of zeros is no constant term, wherever it is written to or joined
-    zeros = tuple(isinstance(x, np.ndarray) and not np.any(x) for x in staged.captured)
+    zeros = tuple(map(_is_zero, staged.captured))
     as_jax = wants_jax(primals)
 
     @boundary

@@ -214,7 +214,7 @@ def _as_numpy_takes(function: Function, read: str) -> Function:
 
 
 for _name, _read in {
-    "cov": "m fweights aweights",
+    "cov": "m rowvar fweights aweights",
     "digitize": "bins",
     "histogram": "bins range",
     "histogram_bin_edges": "bins range",

@@ -7,6 +7,7 @@ import inspect
 from typing import Any
 
 import jax.numpy as jnp
+import jax.tree_util as tree
 import numpy as np
 
 from ftrans.errors import AxisError, ShapeError
@@ -20,13 +21,23 @@ _TRANSFORMS = "fft fft2 fftn hfft ifft ifft2 ifftn ihfft irfft irfft2 irfftn rff
 _NAMES = f"{_TRANSFORMS} fftfreq fftshift ifftshift rfftfreq"
 
 
+def _plain(number: Any) -> Any:
+    return number.__index__() if isinstance(number, np.integer) else number
+
+
 def _of_elements(function: Any) -> Any:
     """Makes a transform of no elements an error, as it is in NumPy."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        given = signature.bind(*args, **kwargs).arguments
+        bound = signature.bind(*args, **kwargs)
+        given = bound.arguments
+        for name in given.keys() & {"axis", "axes", "n", "s"}:  # JAX takes what is hashable
+            given[name] = tree.tree_map(_plain, given[name])
+            if isinstance(given[name], list):
+                given[name] = tuple(given[name])
+        args, kwargs = bound.args, bound.kwargs
         t = type_of(as_array(given["a"]))
         if "rfft" in function.__name__ and given.get("axes") in ((), []):
             raise AxisError(f"{function.__name__}: takes one axis at least.\n  a: {t}, axes=()")

@@ -269,10 +269,13 @@ def _writes(name: str, op: str, doc: str) -> Callable[..., Any]:
 
 
 def _of_place(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a method of `_Place`, whose array may be a tensor."""
+    """Wraps a method of `_Place`, whose array may be a tensor; JAX's promises are not needed."""
 
     @functools.wraps(method)
     def called(self: _Place, *args: Any, **kwargs: Any) -> Any:
+        for promise in ("indices_are_sorted", "unique_indices"):
+            kwargs.pop(promise, None)
+
         def again(array: Any, index: Any, args: Any) -> Any:
             return method(_Place(array, index), *args, **kwargs)
 
@@ -323,6 +326,16 @@ class _Place:
     mul = multiply
     min = _writes("min", "min", "Returns the array with the smaller of each element and a value.")
     max = _writes("max", "max", "Returns the array with the larger of each element and a value.")
+
+    @_of_place
+    def apply(self, function: Callable[[Any], Any], *, mode: str | None = None) -> Any:
+        """Returns the array with a function applied to the elements, once each."""
+        return self.set(function(self.get(mode=mode)), mode=mode)
+
+    @_of_place
+    def power(self, value: Any, *, mode: str | None = None) -> Any:
+        """Returns the array with the elements raised to a power."""
+        return self.set(self.get(mode=mode) ** value, mode=mode)
 
     @_of_place
     def subtract(self, value: Any, *, mode: str | None = None) -> Any:

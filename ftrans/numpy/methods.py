@@ -422,12 +422,11 @@ class _Members:
 
     def masked_fill(self: Any, mask: Any, value: Any) -> Any:
         """Returns the elements, with a value where the mask holds, which takes their dtype."""
-        if is_complex(fnp.result_type(self, value)) and not is_complex(self.dtype):
-            raise DTypeError(
-                f"masked_fill: a complex value does not fit into real elements.\n"
-                f"  x: {self.type}\n  Write x.astype('complex64') before."
-            )
-        return fnp.where(mask, as_array(value, self.dtype), self)
+        found, t = fnp.result_type(self, value), self.type
+        if is_complex(found) and found != t.dtype:
+            text = f"masked_fill: a complex value does not fit into the elements.\n  x: {t}"
+            raise DTypeError(f"{text}\n  Write x.astype({found.name!r}) before.")
+        return fnp.where(mask, value if found == t.dtype else as_array(value, t.dtype), self)
 
 
 def with_axis(function: Function) -> Function:

@@ -61,15 +61,17 @@ class Ready(NamedTuple):
     """Is what a function does for arrays of some types.
 
     Attributes:
-        program: computes its results.
+        program: computes its results, and behind these what else is looked at.
         kind: makes what it returns of a list of these; None where it returns the only one.
         checks: what is to hold of which array.
+        after: what is to hold of what is computed behind the results.
         constants: arrays that it makes of its settings, which the program takes besides.
     """
 
     program: Program
     kind: Callable[[Any], Any] | None
     checks: Sequence[tuple[int, Callable[[Any], None]]]
+    after: Sequence[Callable[[Any], None]]
     constants: Sequence[np.ndarray]
 
     @property
@@ -83,7 +85,10 @@ class Ready(NamedTuple):
         """Returns the results for arrays, which they may share memory with unless they are own."""
         for place, holds in self.checks:
             holds(arrays[place])
-        return run_at_once(self.program, [*arrays, *self.constants], own)
+        found = run_at_once(self.program, [*arrays, *self.constants], own)
+        for holds in reversed(self.after):
+            holds(found.pop())
+        return found
 
 
 _ONWARD, _SHORT = 32, 16
@@ -213,13 +218,15 @@ def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
         return None
     if of.eager and any(relation(x, y) != _NO_VIEW for x in results for y in given):
         return None
-    program, operands = frame.close(results)
-    constants, checks = operands[len(given) :], [(~i, holds) for i, holds in frame.checks]
+    if any(holds is looks for _, holds in frame.checks):
+        return None
+    later = [(make_tracer(frame, i, frame.type(i)), holds) for i, holds in frame.checks if i >= 0]
+    program, operands = frame.close([*results, *[x for x, _ in later]])
+    constants, checks = operands[len(given) :], [(~i, holds) for i, holds in frame.checks if i < 0]
     if any(type(x) is not np.ndarray for x in constants):
         return None
-    if any(i < 0 or holds is looks for i, holds in checks):
-        return None  # of these alone it is not known what they are to be
-    return Ready(keep(program), maker_of(result), checks, constants)
+    after = [holds for _, holds in later]
+    return Ready(keep(program), maker_of(result), checks, after, constants)
 
 
 def _learnt(

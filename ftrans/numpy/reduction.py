@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ftrans import primitives as p
-from ftrans.errors import AxisError, UnsupportedError
+from ftrans.errors import AxisError, DTypeError, ShapeError, UnsupportedError
 from ftrans.ir import type_of
 from ftrans.ir.dtype import is_integer, is_unsigned
 from ftrans.ir.stack import state
@@ -94,8 +94,13 @@ def masked(x: Any, mask: Any, identity: Any) -> Any:
     """Puts the identity of a reduction where the mask is False."""
     if mask is True or mask is None:
         return x
-    shape = np.broadcast_shapes(type_of(as_array(mask)).shape, type_of(x).shape)
-    mask, x = broadcast_to(truth(mask), shape), broadcast_to(x, shape)
+    mask = as_array(mask)
+    if type_of(mask).dtype != bool:
+        raise DTypeError(
+            f"where= takes booleans, as in NumPy.\n  where: {type_of(mask)}\n  Write mask != 0."
+        )
+    shape = np.broadcast_shapes(type_of(mask).shape, type_of(x).shape)
+    mask, x = broadcast_to(mask, shape), broadcast_to(x, shape)
     return p.select_p(mask, x, p.scalar(identity, type_of(x).dtype))
 
 
@@ -104,6 +109,15 @@ def _reduce(name: str, primitive: Function, x: Any, axis: Any, keepdims: bool) -
     if not axes:
         return copied(x)
     return kept(primitive(x, axes=axes), type_of(x).shape, axes, keepdims)
+
+
+def _joined(join: Function, found: Any, initial: Any) -> Any:
+    """Joins what was reduced with the number that it is to begin with, if there is one."""
+    if initial is None:
+        return found
+    if np.ndim(initial):
+        raise ShapeError(f"initial= is one number.\n  initial: {type_of(as_array(initial))}")
+    return join(found, initial)
 
 
 def _total(name: str, primitive: Function, join: Function, identity: int, doc: str) -> Function:
@@ -119,8 +133,7 @@ def _total(name: str, primitive: Function, join: Function, identity: int, doc: s
         where: Any = True,
     ) -> Any:
         x = masked(accumulated(a, dtype), where, identity)
-        total = _reduce(name, primitive, x, axis, keepdims)
-        return total if initial is None else join(total, initial)
+        return _joined(join, _reduce(name, primitive, x, axis, keepdims), initial)
 
     return _made(function, name, doc)
 
@@ -176,8 +189,7 @@ def _extremum(name: str, primitive: Function, join: Function, sign: int, doc: st
         if initial is not None and not t.size:
             axes = reduced_axes(name, axis, t.ndim)
             x = filled(worst, ones_at(axes, t.shape), t.dtype)
-        found = _reduce(name, primitive, x, axis, keepdims)
-        return found if initial is None else join(found, initial)
+        return _joined(join, _reduce(name, primitive, x, axis, keepdims), initial)
 
     return _made(function, name, doc)
 

@@ -61,7 +61,8 @@ def take(
         mode: for places out of bounds: None or "raise" raises where they are known, and else
             reads NaN as "fill" does; "fill" reads `fill_value`; "wrap" counts around; "clip" takes
             the nearest.
-        fill_value: a Python scalar, NaN (the least integer, True) where None.
+        fill_value: a Python scalar, for which None means "fill"; NaN (the least integer, True)
+            where there is none.
 
     Example:
         >>> take(np.array([10, 20, 30]), np.array([2, 0]))
@@ -70,6 +71,8 @@ def take(
     x, axis = line_of("take", as_array(a), axis)
     indices = integers("take", indices)
     size = type_of(x).shape[axis]
+    if mode is None and fill_value is not None:
+        mode = "fill"
     if mode in (None, "raise", "wrap", "clip"):
         if mode in ("wrap", "clip") and size == 0 and type_of(indices).size:
             raise IndexingError(f"take: axis {axis} of {type_of(x)} is empty.")
