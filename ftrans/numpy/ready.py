@@ -118,7 +118,7 @@ def looked_after(count: int) -> None:
         state.unseen = 0
 
 
-_ready = Remembered(4096)
+_ready: Any = Remembered(4096)
 """What is ready for each call, None where nothing is; or how often it was seen so far."""
 
 _settings = Remembered(1024)
@@ -166,12 +166,13 @@ def at_once(
         _ready[call] = found + 1
         _ready.bound()
         return None
+    ready: Any = found
     if type(found) is int or config.check:
-        found = _learnt(call, arrays, lambda: _traced(function, args, kwargs, of), of.eager)
-    if found is None:
+        ready = _learnt(call, arrays, lambda: _traced(function, args, kwargs, of), of.eager)
+    if ready is None:
         return None
-    results = [*map(of.made, found.run(arrays, of.eager), found.program.output_types)]
-    return results[0] if found.kind is None else found.kind(results)
+    results = [*map(of.made, ready.run(arrays, of.eager), ready.program.output_types)]
+    return results[0] if ready.kind is None else ready.kind(results)
 
 
 def _add(key: list[Any], arrays: list[np.ndarray], x: Any, of: Of) -> bool:
