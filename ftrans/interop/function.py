@@ -420,6 +420,8 @@ class Namespace(ModuleType):
             advice = _OF_SCIPY.format(home[4:]) if home.startswith("jax.scipy") else ""
             raise MissingAttributeError(f"module {home!r} has no attribute {name!r}{advice}")
         found = getattr(module, name)
+        if isinstance(found, type) and module.__name__.startswith("jax.scipy"):
+            raise MissingAttributeError(_OF_CLASS.format(f"{module.__name__}.{name}"))
         is_dtype = isinstance(getattr(found, "dtype", None), np.dtype)  # as `jax.numpy.float32` is
         if isinstance(found, ModuleType):
             found = Namespace(found)
@@ -432,6 +434,10 @@ class Namespace(ModuleType):
         return dir(self._imported())
 
 
+_OF_CLASS = (
+    "{0} is a class: it would compute in single precision, and take no traced value.\n"
+    "  Use it in a function: ftrans.from_jax(lambda *args: {0}(...).method(...))(*args)."
+)
 _OF_SCIPY = (
     ".\n  Call SciPy's own, {}, on x.detach() where no derivative is wanted;\n"
     "  else write an autograd.Function around it, with its derivative."

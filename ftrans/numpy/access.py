@@ -65,13 +65,17 @@ def _operand(frame: Frame, code: int) -> Tracer:
 
 
 def taken(base: Any, steps: Sequence[Step]) -> Any:
-    """Reads a place; of a plain array as NumPy does, a view where nothing has to be gathered."""
+    """Reads a place; of a plain array as NumPy does, a view where nothing has to be gathered.
+
+    What promotes as a Python scalar does so in another shape too.
+    """
+    weak = type(base) is Tracer and base.weak
     for primitive, params, _, others in steps:
         if primitive in _views and isinstance(base, np.ndarray) and not is_tracing():
             base = primitive.lower(np, base, **params)
         else:
             (base,) = bind(primitive, (base, *others), params)
-    return base
+    return make_tracer(base.frame, base.index, base.type, weak=True) if weak and steps else base
 
 
 def written(name: str, base: Any, steps: Sequence[Step], value: Any, op: str = "set") -> Any:

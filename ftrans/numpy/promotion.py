@@ -244,8 +244,8 @@ def as_array(x: Any, dtype: Any = None, alone: Callable[[type], np.dtype] | None
         _check_fits("asarray", x, dtype)
         with np.errstate(all="ignore"):
             return np.asarray(x).astype(dtype)
-    if isinstance(x, (list, tuple)):
-        return _from_sequence(x, dtype, alone or scalar_dtype)
+    if isinstance(x, (list, tuple, range)):
+        return _from_sequence(list(x) if type(x) is range else x, dtype, alone or scalar_dtype)
     if type(x) in OnTape.types:
         raise OnTape
     if isinstance(x, numbers.Number) or hasattr(x, "__array__"):

@@ -83,7 +83,7 @@ def made_of(name: str, given: tuple[Any, ...], dtype: Any) -> Any:
             f"  given: {', '.join(type(x).__name__ for x in given)}\n"
             f"  Write {name}(2, 3), {name}([1, 2]), or torch.tensor(data) for a number."
         )
-    return fnp.astype(fnp.array(list(data) if type(data) is range else data), dtype)
+    return fnp.array(data, dtype)
 
 
 def creating(name: str, dtype: str | None = None) -> Callable[..., Any]:

@@ -95,8 +95,11 @@ class Functions:
         """Returns `self + weight * (end - self)`."""
         return self + weight * (end - self)
 
-    def norm(self: Any, p: Any = None, dim: Any = None, keepdim: bool = False) -> Any:
+    def norm(
+        self: Any, p: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    ) -> Any:
         """Returns the p-norm of all elements, or along dimensions; p is 2 where it is not said."""
+        self = self if dtype is None else fnp.astype(self, dtype)
         if p == "nuc":
             return torch_functions.matrix_norm(self, p, (-2, -1) if dim is None else dim, keepdim)
         flat = fnp.reshape(self, (-1,)) if dim is None else self

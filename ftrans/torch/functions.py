@@ -54,6 +54,7 @@ def tensor(data: Any, dtype: Any = None) -> Any:
         >>> torch.tensor([1.0, 2.0], requires_grad=True)
         tensor([1., 2.], requires_grad=True)
     """
+    data = list(data) if type(data) is range else data
     made = fnp.array(data, _dtype_of(data, dtype))
     return fnp.stop_gradient(made) if type(made) is Tracer else made
 

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.scipy.stats
 import numpy as np
 import pytest
+from scipy import stats
 
 import ftrans
 import ftrans.numpy as fnp
-from ftrans import errors, func
+from ftrans import errors, func, scipy
 from tests.helpers import assert_close
 
 FLOAT0 = jax.dtypes.float0
@@ -150,6 +152,25 @@ def test_elements_are_changed_by_a_function() -> None:
     assert_close(slopes, [0.0, np.cos(1.0), 12.0, 1.0])
 
 
+@pytest.mark.parametrize(
+    "shaped",
+    [
+        lambda x: fnp.broadcast_to(x, (3,)),
+        lambda x: x.reshape(1),
+        lambda x: x[None],
+        lambda x: fnp.expand_dims(x, 0),
+        lambda x: fnp.squeeze(x[None], 0),
+        lambda x: 2 * x[None, None].T[0],
+    ],
+)
+def test_a_number_of_another_shape_widens_nothing(shaped: Callable[[Any], Any]) -> None:
+    ones = np.ones(3, "float32")
+    scaled = lambda rate: ones * shaped(rate)  # noqa: E731
+    assert ftrans.jit(scaled)(0.5).dtype == np.float32
+    assert func.jacfwd(scaled)(0.5).dtype == np.float32
+    assert ftrans.jit(scaled)(np.float64(0.5)).dtype == np.float64  # which is no number of Python's
+
+
 def test_shapes_are_known_without_a_run() -> None:
     ran: list[int] = []
 
@@ -164,3 +185,16 @@ def test_shapes_are_known_without_a_run() -> None:
         "loss": jax.ShapeDtypeStruct((), np.dtype("float32")),
     }
     assert ran == [1]
+
+
+def test_classes_of_scipys_names_say_where_they_compute() -> None:
+    with pytest.raises(AttributeError, match="from_jax"):
+        _ = scipy.stats.gaussian_kde
+    points = np.linspace(-1.0, 1.0, 7)
+    density = ftrans.from_jax(lambda d, x: jax.scipy.stats.gaussian_kde(d).logpdf(x)[0])
+    expected = stats.gaussian_kde(points).logpdf(np.array([0.1]))
+    assert_close(density(points, np.array([0.1])), expected[0], 1e-10)
+    slope = func.grad(density, 1)(points, np.array([0.1]))
+    step = np.array([1e-5])
+    near = [stats.gaussian_kde(points).logpdf(0.1 + d)[0] for d in (step, -step)]
+    assert_close(slope[0], (near[0] - near[1]) / 2e-5, 1e-6)

@@ -115,6 +115,15 @@ def test_parts_of_complex_numbers_are_set() -> None:
     assert z.tolist() == [1 + 2j, 1 + 2j]
 
 
+def test_what_tensors_are_made_of() -> None:
+    made = torch.tensor(range(3))
+    assert (made.dtype, made.tolist()) == (np.int64, [0, 1, 2])
+    assert torch.LongTensor([2**40]).tolist() == [2**40]
+    assert torch.LongTensor([1.5]).tolist() == [1]
+    norm = torch.norm(torch.ones(2), dtype=torch.float64)
+    assert (norm.dtype, norm.item()) == (np.float64, 2**0.5)
+
+
 def test_places_of_what_has_rank_zero() -> None:
     assert [x.tolist() for x in torch.nonzero(torch.tensor(5), as_tuple=True)] == [[0]]
     assert torch.nonzero(torch.tensor(5)).shape == (1, 0)
