@@ -5,6 +5,7 @@ To record what they do, and to run it where its value is asked for, takes three 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from ftrans.numpy.calls import add_argument
 from ftrans.numpy.views import relation
 from ftrans.primitives.observe import observing
 from ftrans.runtime.cache import Remembered, keep
+from ftrans.runtime.jaxlink import CONCRETE, host_view, is_jax_tracing, to_jax, x64
 from ftrans.runtime.run import run_at_once
 
 Function = Callable[..., Any]
@@ -46,7 +48,7 @@ class Of(NamedTuple):
         begin: returns a frame of its own to trace in.
         made: returns what stands for an array of some type.
         eager: whether functions compute by themselves what they are given. Then only what recurs is
-            traced, and what is a view, as NumPy's are, is left to the function.
+            traced.
     """
 
     kind: type
@@ -55,6 +57,15 @@ class Of(NamedTuple):
     begin: Callable[[], Any]
     made: Callable[[np.ndarray, ArrayType], Any]
     eager: bool = False
+
+    def takes(self, kind: type) -> bool:
+        """Whether that is such, or may stand beside such: NumPy's arrays beside those of JAX."""
+        return kind is self.kind or (kind is np.ndarray and self.eager)
+
+    @property
+    def own(self) -> bool:
+        """Whether results are the caller's own, but for views, which are left to the function."""
+        return self.kind is np.ndarray
 
 
 class Ready(NamedTuple):
@@ -153,7 +164,7 @@ def at_once(
     """
     if config.execution in PINNED or config.check_nan or observing.by:
         return None
-    key: list[Any] = [by[0] if by else function, config.default_dtype, len(args), *kwargs]
+    key: list[Any] = [by[0] if by else function, of.kind, config.default_dtype, len(args), *kwargs]
     arrays: list[np.ndarray] = []
     for x in (*args, *kwargs.values()):
         if not _add(key, arrays, x, of):
@@ -168,17 +179,17 @@ def at_once(
         return None
     ready: Any = found
     if type(found) is int or config.check:
-        ready = _learnt(call, arrays, lambda: _traced(function, args, kwargs, of), of.eager)
+        ready = _learnt(call, arrays, lambda: _traced(function, args, kwargs, of), of.own)
     if ready is None:
         return None
-    results = [*map(of.made, ready.run(arrays, of.eager), ready.program.output_types)]
+    results = [*map(of.made, ready.run(arrays, of.own), ready.program.output_types)]
     return results[0] if ready.kind is None else ready.kind(results)
 
 
 def _add(key: list[Any], arrays: list[np.ndarray], x: Any, of: Of) -> bool:
     """Adds an argument to the key of a call, and to its arrays; False where it is not there."""
     kind = type(x)
-    if kind is of.kind:
+    if of.takes(kind):
         array = of.array(x)
         if array is None or array.size > FEW:
             return False
@@ -195,7 +206,7 @@ def _lowered(frame: Any, given: list[Tracer], x: Any, of: Of) -> Any:
     """Returns an argument with values of a frame in the place of arrays, which `given` gets."""
     if type(x) is tuple or type(x) is list:
         return type(x)([_lowered(frame, given, y, of) for y in x])
-    if type(x) is of.kind:
+    if of.takes(type(x)):
         x = frame.input(of.type(x), of.array(x))
         given.append(x)
     return x
@@ -217,7 +228,7 @@ def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
     is_pure = not frame.demands and [x.index for x in given] == [~i for i in range(len(given))]
     if not is_pure or any(type(x) is not Tracer or x.frame is not frame for x in results):
         return None
-    if of.eager and any(relation(x, y) != _NO_VIEW for x in results for y in given):
+    if of.own and any(relation(x, y) != _NO_VIEW for x in results for y in given):
         return None
     if any(holds is looks for _, holds in frame.checks):
         return None
@@ -226,8 +237,19 @@ def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
     constants, checks = operands[len(given) :], [(~i, holds) for i, holds in frame.checks if i < 0]
     if any(type(x) is not np.ndarray for x in constants):
         return None
+    if of.eager and not of.own and not _follow(program, len(given)):
+        return None  # what is made of no array of JAX's is none
     after = [holds for _, holds in later]
     return Ready(keep(program), maker_of(result), checks, after, constants)
+
+
+def _follow(program: Program, count: int) -> bool:
+    """Tells whether all outputs depend on one of the first inputs."""
+    moved: set[Any] = set(range(count))
+    for equation, results, _ in program.numbered():
+        if not moved.isdisjoint([a for a in equation.operands if type(a) is int]):
+            moved.update(results)
+    return moved.issuperset(program.outputs)
 
 
 def _learnt(
@@ -302,20 +324,41 @@ def _known(x: np.ndarray) -> np.ndarray | None:
     return x if x.dtype in NUMERIC else None
 
 
+def _handed_back(x: np.ndarray, _: ArrayType) -> Any:
+    with x64():
+        return to_jax(x)
+
+
 _OF_ARRAYS = Of(np.ndarray, type_of, _known, _begun, lambda x, _: x, eager=True)
 _NO_VIEW = (False, False, False)
 
 
-def _listed(kinds: Sequence[type], args: Any) -> bool:
-    """Tells whether the first argument is a sequence of arrays."""
-    is_sequence = bool(kinds) and (kinds[0] is list or kinds[0] is tuple)
-    return is_sequence and np.ndarray in map(type, args[0])
+def _viewed(x: Any) -> np.ndarray | None:
+    return _known(x) if type(x) is np.ndarray else host_view(x, FEW)
+
+
+@functools.cache
+def _of_jax(kind: type) -> Of:
+    return Of(kind, type_of, _viewed, _begun, _handed_back, eager=True)
+
+
+def _of(x: Any) -> Of | None:
+    """Returns what an argument says of the arrays that a function is given."""
+    kind = type(x)
+    if kind is np.ndarray:
+        return _OF_ARRAYS
+    if kind in CONCRETE:
+        return None if is_jax_tracing() else _of_jax(kind)
+    return _of(x[0]) if (kind is list or kind is tuple) and x else None
 
 
 def of_arrays(function: Function, args: Any, kwargs: Any) -> Any:
-    """Returns what a function returns, which NumPy's arrays are given, or others; at once."""
-    if not state.stack and (np.ndarray in (kinds := [*map(type, args)]) or _listed(kinds, args)):
-        found = at_once(function, args, kwargs, (), _OF_ARRAYS)
+    """Returns what a function returns that is given arrays of NumPy's, or of JAX's, at once."""
+    if not state.stack:
+        of = None
+        for x in args:  # as of JAX where one of them is
+            of = _of(x) or of if of is None or of is _OF_ARRAYS else of
+        found = None if of is None else at_once(function, args, kwargs, (), of)
         if found is not None:
             return found
     return function(*args, **kwargs)

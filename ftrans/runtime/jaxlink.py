@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ftrans.errors import FtransError
+from ftrans.ir.dtype import NUMERIC
 from ftrans.primitives.namespace import is_traced_by_jax, unseen
 from ftrans.primitives.outside import Scope
 from ftrans.runtime.native import interrupts
@@ -260,6 +261,19 @@ def to_jax(array: Any) -> jax.Array:
     if put is None or settings.jax_default_device is not None:
         return jnp.array(unseen(array), copy=True)
     return put(_aval(array.shape, array.dtype), array)
+
+
+def host_view(x: Any, most: int) -> np.ndarray | None:
+    """Returns a concrete array of JAX's as one of NumPy's, whose results `to_jax` hands back.
+
+    None where it has more elements than that, or is no array of plain numbers in the memory that
+    NumPy reads; and where results lie elsewhere.
+    """
+    if x.size > most or x.dtype not in NUMERIC or x.weak_type or not _on_first_cpu(x.sharding):
+        return None
+    settings: Any = jax.config
+    stays = _put_on_host() is not None and settings.jax_default_device is None
+    return np.asarray(x) if stays else None
 
 
 @functools.cache

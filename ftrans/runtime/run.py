@@ -29,6 +29,7 @@ from ftrans.primitives import call_p
 from ftrans.primitives.evaluate import evaluate
 from ftrans.primitives.observe import Observes, observing
 from ftrans.primitives.outside import silently
+from ftrans.primitives.placing import place_p
 from ftrans.primitives.record import Absent
 from ftrans.runtime.anomaly import look_for_nan
 from ftrans.runtime.blas import is_small, one_thread
@@ -37,7 +38,17 @@ from ftrans.runtime.choice import OBSERVED, choose, note, plan_of
 from ftrans.runtime.executable import Executable, is_wide
 from ftrans.runtime.explain import Why, call_of, note_trace, record
 from ftrans.runtime.faults import explain_failure, raised
-from ftrans.runtime.jaxlink import is_jax, is_traced_by_jax, on_cpu, to_jax, unseen, x64
+from ftrans.runtime.jaxlink import (
+    host_view,
+    is_concrete,
+    is_jax,
+    is_jax_tracing,
+    is_traced_by_jax,
+    on_cpu,
+    to_jax,
+    unseen,
+    x64,
+)
 from ftrans.runtime.meshes import explicit_mesh, is_spread, mesh_around, on_automatic, to_host
 from ftrans.runtime.segments import Segmented
 
@@ -255,16 +266,42 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
         if (mesh := explicit_mesh(arrays)) is not None:
             again = lambda xs: evaluate_primitive(primitive, xs, params)  # noqa: E731
             return on_automatic(mesh, again, list(arrays))
+        apart = "callee" in params or by is not None or primitive is place_p
+        views = None if apart else _views(arrays)
+        if views is not None:
+            with x64():
+                return tuple(map(to_jax, _at_once(primitive, views, params, calls)))
         with _precision(primitive, arrays, params, calls):
             found = lower(jnp, *map(unseen, arrays), **params)
             outs = found if primitive.multiple else [found]
             return tuple([out if is_jax(out) else jnp.asarray(out) for out in outs])
     host = [np.asarray(array) for array in arrays]
-    call = functools.partial(lower, np, **params)
-    if by is None and not isinstance(primitive.host, Absent):  # as in a program, to the bit
-        call = _call_of(primitive, tuple([ArrayType(x.shape, x.dtype) for x in host]), params)
-    found = silently(calls, call, *host)
+    if by is None:
+        return tuple(_own(_at_once(primitive, host, params, calls), host))
+    found = silently(calls, functools.partial(lower, np, **params), *host)
     return tuple(_own(found if primitive.multiple else [found], host))
+
+
+def _views(arrays: Sequence[Any]) -> list[np.ndarray] | None:
+    """Returns small arrays, of which some are JAX's, as NumPy's; None where JAX is to compute.
+
+    So it is in programs that are interpreted, to the bit; and NumPy compiles nothing.
+    """
+    if config.execution in PINNED or is_jax_tracing():
+        return None
+    found: list[Any] = [host_view(x, _FEW) if is_concrete(x) else x for x in arrays]
+    return found if _HOST.issuperset(map(type, found)) else None
+
+
+def _at_once(
+    primitive: Any, arrays: Sequence[np.ndarray], params: Params, calls: bool
+) -> list[Any]:
+    """Returns what a primitive does to NumPy's arrays, by the function that it is in a program."""
+    call = functools.partial(primitive.lower, np, **params)
+    if not isinstance(primitive.host, Absent):
+        call = _call_of(primitive, tuple([ArrayType(x.shape, x.dtype) for x in arrays]), params)
+    found = silently(calls, call, *arrays)
+    return list(map(np.asarray, found if primitive.multiple else [found]))
 
 
 _FEW = 1 << 14

@@ -162,3 +162,72 @@ def test_programs_that_do_something_else_are_found_by_the_check(
     monkeypatch.setattr(config, "check", True)
     with pytest.raises(errors.CheckError, match="has changed"):
         ready.of_arrays(scaled, (X,), {})
+
+
+# ------------------------------------------------------------------------------- arrays of JAX's
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: fnp.mean(x, 0),
+        lambda x: nn.softmax(x, -1),
+        lambda x: fnp.where(fnp.greater(x, 0), x, 0.0),
+        lambda x: fnp.cumsum(x, 1),
+        lambda x: fnp.exp(x),
+        lambda x: fnp.reshape(x, (3, 2)),
+        lambda x: fnp.concatenate([x, X], 1),
+        lambda x: fnp.take(x, np.array([2, 0]), 1),
+        lambda x: fnp.sort(x, 0),
+        lambda x: fnp.isnan(fnp.astype(x, "int32")),
+    ],
+)
+def test_arrays_of_jax_give_the_same(function: Callable[[Any], Any]) -> None:
+    """The numbers are NumPy's at each call: as in a transform, small arrays are computed by it."""
+    for dtype in ("float32", "float64"):
+        with jax.enable_x64(True):
+            x = jax.numpy.asarray(X, dtype)
+        expected = function(X.astype(dtype))
+        found = again(lambda x=x: function(x))
+        assert len({type(y) for y in found}) == 1
+        for y in found:
+            assert y.dtype == expected.dtype
+            np.testing.assert_array_equal(y, expected)
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(found[-1], function(jax.numpy.tile(x, (1, 1))), rtol=1e-15)
+
+
+def test_nothing_is_compiled_for_small_arrays_of_jax() -> None:
+    compiled: list[str] = []
+    told = lambda event, seconds, **_: compiled.append(event)  # noqa: E731
+    x = jax.numpy.asarray(np.arange(35.0, dtype="float32").reshape(5, 7))
+    jax.monitoring.register_event_duration_secs_listener(told)
+    try:
+        again(lambda: fnp.add(fnp.var(nn.layer_norm(x, (7,)), 0), fnp.max(fnp.cumsum(x, 1))))
+    finally:
+        jax.monitoring.unregister_event_duration_listener(told)
+    assert not [event for event in compiled if "backend_compile" in event]
+
+
+def test_what_jax_traces_is_left_to_it() -> None:
+    constant = jax.numpy.asarray(X, "float32")
+    again(lambda: fnp.exp(constant))
+    traced = jax.jit(lambda x: fnp.sum(x * fnp.exp(constant)))
+    np.testing.assert_allclose(traced(constant), np.sum(X * np.exp(X)), rtol=1e-6)
+    slope = jax.grad(lambda x: fnp.sum(fnp.exp(x) * fnp.exp(constant)))(constant)
+    np.testing.assert_allclose(slope, np.exp(2 * X), rtol=1e-5)
+
+
+def test_large_arrays_of_jax_are_left_to_it() -> None:
+    x = jax.numpy.arange(40_000.0).reshape(200, 200)
+    for found in again(lambda: fnp.mean(x, 0)):
+        assert isinstance(found, jax.Array)
+        np.testing.assert_allclose(found, np.mean(np.asarray(x), 0), rtol=1e-6)
+
+
+def test_values_of_arrays_of_jax_are_refused() -> None:
+    labels = jax.numpy.asarray([0, 2])
+    x = jax.numpy.asarray(X, "float32")
+    again(lambda: nn.cross_entropy(x, labels))
+    with pytest.raises(errors.IndexingError):
+        nn.cross_entropy(x, labels + 1)
