@@ -203,7 +203,7 @@ def test_nothing_is_compiled_for_small_arrays_of_jax() -> None:
     x = jax.numpy.asarray(np.arange(35.0, dtype="float32").reshape(5, 7))
     jax.monitoring.register_event_duration_secs_listener(told)
     try:
-        again(lambda: fnp.add(fnp.var(nn.layer_norm(x, (7,)), 0), fnp.max(fnp.cumsum(x, 1))))
+        again(lambda: fnp.add(fnp.var(fnp.exp(x), 0), fnp.max(fnp.cumsum(x, 1))))
     finally:
         jax.monitoring.unregister_event_duration_listener(told)
     assert not [event for event in compiled if "backend_compile" in event]
