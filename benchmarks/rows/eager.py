@@ -232,6 +232,15 @@ def _functions(row: Row, settings: Settings) -> Iterator[Result]:
         ]
         yield from race(row, settings, case, lambda task=task: lambda: task(fnp, nn, x), rivals)
 
+    def given_jax() -> Task:
+        import jax
+
+        value = jax.numpy.asarray(x)
+        return lambda: jax.block_until_ready(nn.softmax(value, -1))
+
+    rivals = [Against("JAX, un-jitted", lambda: of_jax(cases["softmax"]), time(None))]
+    yield from race(row, settings, "softmax of an array of JAX's", given_jax, rivals)
+
 
 def _jitted_training(row: Row, settings: Settings) -> Iterator[Result]:
     rivals = [Against("jax.jit", lambda: _jitted_step(libraries.jax), time(1.02))]

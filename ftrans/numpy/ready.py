@@ -345,11 +345,11 @@ def _of_jax(kind: type) -> Of:
 def _of(x: Any) -> Of | None:
     """Returns what an argument says of the arrays that a function is given."""
     kind = type(x)
+    if (kind is list or kind is tuple) and x:
+        kind = type(x[0])
     if kind is np.ndarray:
         return _OF_ARRAYS
-    if kind in CONCRETE:
-        return None if is_jax_tracing() else _of_jax(kind)
-    return _of(x[0]) if (kind is list or kind is tuple) and x else None
+    return _of_jax(kind) if kind in CONCRETE and not is_jax_tracing() else None
 
 
 def of_arrays(function: Function, args: Any, kwargs: Any) -> Any:
