@@ -323,8 +323,8 @@ def fori_loop(
     """
     if isinstance(lower, (int, np.integer)) and isinstance(upper, (int, np.integer)):
         steps = np.arange(int(lower), int(upper), dtype=default_dtype(int))
-        plain = type(lower) is int and type(upper) is int  # so i is no wider than what it meets
-        step = named(lambda c, i: (body_fun(weakly(i, plain), c), None), name_of(body_fun))
+        # i is no wider than what it meets, as numbers of Python's are
+        step = named(lambda c, i: (body_fun(weakly(i, True), c), None), name_of(body_fun))
         unroll = 1 if unroll is None else unroll
         return scan_as("fori_loop", step, init_val, steps, None, False, unroll)[0]
     first, last = as_array(lower), as_array(upper)

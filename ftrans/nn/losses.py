@@ -11,8 +11,6 @@ import math
 import warnings
 from typing import Any
 
-import numpy as np
-
 from ftrans import numpy as fnp
 from ftrans import primitives as p
 from ftrans.errors import ArgumentError, ShapeError
@@ -20,6 +18,7 @@ from ftrans.ir import type_of
 from ftrans.ir.stack import state
 from ftrans.nn.common import fits, loss, shown
 from ftrans.nn.vectors import pairwise_distance
+from ftrans.numpy.bounds import at_hand
 from ftrans.numpy.promotion import as_array, inexact, promoted, unify
 
 __all__ = [
@@ -233,7 +232,7 @@ def gaussian_nll_loss(
             f"gaussian_nll_loss: var does not fit input.{shown(input=x, var=v)}\n"
             f"  It has the shape of input, or size 1 along its last axis."
         )
-    if isinstance(v, np.ndarray) and (v < 0).any():
+    if at_hand(v) and (v < 0).any():
         raise ArgumentError("gaussian_nll_loss: a variance must not be negative.")
     least = p.graft_p(fnp.maximum(p.stop_gradient_p(v), eps), v)
     values = (fnp.log(least) + fnp.subtract(x, y) ** 2 / least) * 0.5

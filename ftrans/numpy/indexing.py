@@ -334,7 +334,7 @@ class _Place:
 
     @_of_place
     def power(self, value: Any, *, mode: str | None = None) -> Any:
-        """Returns the array with the elements raised to a power."""
+        """Returns the array with the elements raised to a power, once each."""
         return self.set(self.get(mode=mode) ** value, mode=mode)
 
     @_of_place

@@ -15,13 +15,13 @@ import numpy as np
 from ftrans import primitives as p
 from ftrans.errors import AxisError, DTypeError, ShapeError, UnsupportedError
 from ftrans.ir import type_of
-from ftrans.ir.dtype import is_integer, is_unsigned
+from ftrans.ir.dtype import is_complex, is_integer, is_unsigned
 from ftrans.ir.stack import state
 from ftrans.numpy.axes import broadcast_to, canonical_axis, kept, line_of, ones_at, reduced_axes
 from ftrans.numpy.elementwise import add, lowest, maximum, minimum, multiply, subtract
 from ftrans.numpy.logic import isnan, truth
 from ftrans.numpy.logic import where as choose
-from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, inexact
+from ftrans.numpy.promotion import as_array, cast, default_dtype, filled, inexact, is_scalar
 from ftrans.numpy.ufunc import Function, named
 from ftrans.numpy.views import copied
 
@@ -117,6 +117,9 @@ def _joined(join: Function, found: Any, initial: Any) -> Any:
         return found
     if np.ndim(initial):
         raise ShapeError(f"initial= is one number.\n  initial: {type_of(as_array(initial))}")
+    t = type_of(found)
+    if not is_scalar(initial) and t.is_inexact and not is_complex(type_of(initial).dtype):
+        initial = cast(as_array(initial), t.dtype)  # which widens nothing, as in NumPy
     return join(found, initial)
 
 

@@ -100,6 +100,7 @@ def test_writes_reach_the_array_at_each_call() -> None:
         (lambda t: nn.cross_entropy(X, t), [0, 2], [0, 3], errors.IndexingError),
         (lambda i: nn.embedding(i, X), [0, 1], [0, 2], IndexError),
         (lambda i: nn.one_hot(i, 3), [0, 1], [0, 3], errors.FtransError),
+        (lambda v: nn.gaussian_nll_loss(X[0], X[0], v), [1.0, 2, 3], [1.0, -1, 1], ValueError),
     ],
 )
 def test_values_are_refused_also_after_many_calls(
@@ -116,6 +117,28 @@ def test_where_results_lie_is_asked_at_each_call() -> None:
     assert {type(x) for x in again(lambda: fnp.zeros_like(X))} == {np.ndarray}
     with_device = again(lambda: fnp.zeros_like(X, device="cpu"))
     assert all(isinstance(x, jax.Array) for x in with_device)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: fnp.sum([np.ones(3, "f4"), np.ones(3, "i4")]),
+        lambda: fnp.mean([np.ones(3, "i1"), [2, 2, 2]], 0),
+        lambda: nn.elu(np.ones(3, "f4"), np.array(2)),
+        lambda: nn.normalize(np.ones((4, 3), "f4").T),
+        lambda: fnp.sum(np.ones(3, "f4"), initial=np.array(2.0)),
+    ],
+)
+def test_dtypes_and_layouts_are_those_of_the_first_call(call: Callable[[], Any]) -> None:
+    assert len({(x.dtype, x.shape, x.strides) for x in again(call)}) == 1
+
+
+def test_what_is_refused_is_refused_at_each_call() -> None:
+    x = np.ones(3, "f4")
+    for call in (lambda: nn.softmax(x, 0, x), lambda: fnp.sum(x, 0, x), lambda: fnp.copy(x, 1.5)):
+        for _ in range(OFTEN):
+            with pytest.raises(TypeError):
+                call()
 
 
 def test_draws_are_new_at_each_call() -> None:
