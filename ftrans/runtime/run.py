@@ -267,7 +267,7 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
             again = lambda xs: evaluate_primitive(primitive, xs, params)  # noqa: E731
             return on_automatic(mesh, again, list(arrays))
         apart = "callee" in params or by is not None or primitive is place_p
-        views = None if apart else _views(arrays)
+        views = None if apart else _views(primitive, arrays, params)
         if views is not None:
             with x64():
                 return tuple(map(to_jax, _at_once(primitive, views, params, calls)))
@@ -282,15 +282,22 @@ def evaluate_primitive(primitive: Any, arrays: Sequence[Any], params: Params) ->
     return tuple(_own(found if primitive.multiple else [found], host))
 
 
-def _views(arrays: Sequence[Any]) -> list[np.ndarray] | None:
+def _views(primitive: Any, arrays: Sequence[Any], params: Params) -> list[np.ndarray] | None:
     """Returns small arrays, of which some are JAX's, as NumPy's; None where JAX is to compute.
 
-    So it is in programs that are interpreted, to the bit; and NumPy compiles nothing.
+    So it is in programs that are interpreted, to the bit; and NumPy compiles nothing. What becomes
+    large of small arrays JAX makes faster.
     """
     if config.execution in PINNED or is_jax_tracing():
         return None
     found: list[Any] = [host_view(x, _FEW) if is_concrete(x) else x for x in arrays]
-    return found if _HOST.issuperset(map(type, found)) else None
+    if not _HOST.issuperset(map(type, found)):
+        return None
+    if "elementwise" not in primitive.tags:
+        types = tuple([ArrayType(x.shape, x.dtype) for x in found])
+        if sum([t.size for t in primitive.infer_types(types, params)]) > 4 * _FEW:
+            return None
+    return found
 
 
 def _at_once(

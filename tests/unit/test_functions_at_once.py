@@ -1,5 +1,6 @@
 """Functions of NumPy's arrays outside of transforms, when they are called again and again."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -246,6 +247,23 @@ def test_large_arrays_of_jax_are_left_to_it() -> None:
     for found in again(lambda: fnp.mean(x, 0)):
         assert isinstance(found, jax.Array)
         np.testing.assert_allclose(found, np.mean(np.asarray(x), 0), rtol=1e-6)
+
+
+def test_what_becomes_large_is_left_to_jax(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_numpy: list[str] = []
+    run = importlib.import_module("ftrans.runtime.run")
+    at_once = run._at_once
+
+    def noted(primitive: Any, *args: Any) -> Any:
+        by_numpy.append(primitive.name)
+        return at_once(primitive, *args)
+
+    monkeypatch.setattr(run, "_at_once", noted)
+    x = jax.numpy.arange(300.0)
+    np.testing.assert_allclose(fnp.outer(x, x), np.outer(x, x))
+    assert not {"broadcast", "mul", "dot"} & {*by_numpy}
+    np.testing.assert_allclose(fnp.outer(x[:9], x[:9]), np.outer(x[:9], x[:9]))
+    assert {"mul", "dot"} & {*by_numpy}
 
 
 def test_values_of_arrays_of_jax_are_refused() -> None:
