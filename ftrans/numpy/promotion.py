@@ -23,7 +23,7 @@ from ftrans.ir.dtype import NUMERIC, complex_of, is_complex, is_float, is_inexac
 from ftrans.ir.stack import is_tracing, state
 from ftrans.numpy.axes import broadcast_to
 from ftrans.primitives import broadcast_p, concatenate_p, convert_p, reshape_p, scalar
-from ftrans.runtime.jaxlink import x64
+from ftrans.runtime.jaxlink import is_key, x64
 from ftrans.traceback import OnTape
 
 CONCRETE = (np.ndarray, np.generic, jax.Array)
@@ -265,6 +265,8 @@ def _unfit(x: Any) -> DTypeError:
         fix = "A mask would be lost. Pass x.filled(value), or x.data and x.mask as two arrays."
     elif isinstance(x, np.matrix):
         fix = "Its * and ** are not those of arrays. Pass np.asarray(x), and write @ for products."
+    elif is_key(x):
+        fix = "It is a key of random numbers. Write jax.random.key_data(x) for its words."
     elif x.dtype.kind in "biufc":
         native = x.dtype.newbyteorder("=")
         wide = "complex128" if native.kind == "c" else "float64"

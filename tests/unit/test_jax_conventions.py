@@ -171,6 +171,12 @@ def test_a_number_of_another_shape_widens_nothing(shaped: Callable[[Any], Any]) 
     assert ftrans.jit(scaled)(np.float64(0.5)).dtype == np.float64  # which is no number of Python's
 
 
+def test_a_key_is_no_array_of_numbers() -> None:
+    for function in (fnp.sum, fnp.exp):
+        with pytest.raises(errors.DTypeError, match="key_data"):
+            function(jax.random.key(0))
+
+
 def test_shapes_are_known_without_a_run() -> None:
     ran: list[int] = []
 
