@@ -222,11 +222,8 @@ def _fitted(t: ArrayType, given: Any) -> Any:
     """Returns what was given as an array of a type; None where it is none."""
     if type(given) is np.ndarray and given.shape == t.shape and given.dtype == t.dtype:
         return given
-    if (
-        is_scalar(given)
-        and t.shape == ()
-        and (is_complex(t.dtype) or not isinstance(given, complex))
-    ):
+    loses = isinstance(given, complex) and not is_complex(t.dtype)
+    if is_scalar(given) and t.shape == () and not loses:
         return as_array(given, t.dtype)
     if not is_array(given) or type_of(given).shape != t.shape:
         return None

@@ -25,7 +25,7 @@ from ftrans.errors import (
     MissingAttributeError,
     UnsupportedError,
 )
-from ftrans.ir import Tracer
+from ftrans.ir import Tracer, type_of
 from ftrans.ir.dtype import is_complex, is_integer
 from ftrans.ir.frame import settled
 from ftrans.ir.source import Opaque
@@ -422,7 +422,7 @@ class _Members:
 
     def masked_fill(self: Any, mask: Any, value: Any) -> Any:
         """Returns the elements, with a value where the mask holds, which takes their dtype."""
-        found, t = fnp.result_type(self, value), self.type
+        found, t = fnp.result_type(self, value), type_of(self)
         if is_complex(found) and found != t.dtype:
             text = f"masked_fill: a complex value does not fit into the elements.\n  x: {t}"
             raise DTypeError(f"{text}\n  Write x.astype({found.name!r}) before.")

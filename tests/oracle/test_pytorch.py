@@ -103,7 +103,6 @@ MISSING = [
 
 UNLIKE = [
     Differs("tensordot", ALL, "Axes of size 1 do not fit others, as in NumPy."),
-    Differs("nonzero", "out", "A number has no axis, and so no indices by axis."),
 ]
 """Where arguments mean in NumPy, and here, what they do not mean in PyTorch."""
 

@@ -76,6 +76,8 @@ def test_a_value_is_filled_in_in_the_dtype_of_the_elements(around: Callable[...,
     found = around(lambda x: x.masked_fill(x > 1, 2.5))(INTS)
     assert found.dtype == np.int32
     assert found.tolist() == [1, 2]
+    plain = torch.masked_fill(np.ones(2, "int32"), np.array([True, False]), 2.5)
+    assert (type(plain), plain.tolist()) == (np.ndarray, [2, 1])
     written = INTS.clone()
     assert written.masked_fill_(BOOLS, 7.9).tolist() == [7, 2]
     with pytest.raises(errors.DTypeError, match="complex"):
