@@ -130,8 +130,7 @@ def _of_fractions(function: Function, most: float) -> Function:
 
     @functools.wraps(function)
     def called(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
-        known = is_scalar(q) or isinstance(q, (list, tuple, np.ndarray)) or at_hand(q)
-        if known and not all(0 <= x <= most for x in np.ravel(q)):
+        if at_hand(q) and not all(0 <= x <= most for x in np.ravel(q)):
             raise ArgumentError(
                 f"{function.__name__}: q must lie between 0 and {most:g}.\n  q: {q}"
             )

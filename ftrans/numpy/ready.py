@@ -24,12 +24,9 @@ from ftrans.numpy.views import relation
 from ftrans.primitives.observe import observing
 from ftrans.runtime.cache import Remembered, keep
 from ftrans.runtime.jaxlink import CONCRETE, host_view, is_jax_tracing, to_jax, x64
-from ftrans.runtime.run import run_at_once
+from ftrans.runtime.run import FEW, run_at_once
 
 Function = Callable[..., Any]
-
-FEW = 1 << 14
-"""How many elements NumPy computes in about the time that it takes to record an operation."""
 
 _SEEN = 8
 """So often a function is called for what it is given, which takes as long as to trace it."""
@@ -138,7 +135,7 @@ _settings = Remembered(1024)
 def call_on(
     frame: Trail, function: Function, args: Any, kwargs: Any, of_tensors: bool = True
 ) -> Any:
-    """Calls a function of values that stand for tensors, with their frame as the only one."""
+    """Calls a function of values of a frame, the only one then; they may stand for tensors."""
     stack, outer, inner = state.stack, (state.trail, state.of_tensors), (frame.depth, frame.asks)
     try:
         frame.push()
@@ -256,19 +253,8 @@ def _traced(function: Function, args: Any, kwargs: Any, of: Of) -> Ready | None:
     constants, checks = operands[len(given) :], [(~i, holds) for i, holds in frame.checks if i < 0]
     if any(type(x) is not np.ndarray for x in constants):
         return None
-    if of.eager and not of.own and not _follow(program, len(given)):
-        return None  # what is made of no array of JAX's is none
     after = [holds for _, holds in later]
     return Ready(keep(program), maker_of(result), checks, after, constants)
-
-
-def _follow(program: Program, count: int) -> bool:
-    """Tells whether all outputs depend on one of the first inputs."""
-    moved: set[Any] = set(range(count))
-    for equation, results, _ in program.numbered():
-        if not moved.isdisjoint([a for a in equation.operands if type(a) is int]):
-            moved.update(results)
-    return moved.issuperset(program.outputs)
 
 
 def _learnt(
@@ -375,8 +361,10 @@ def of_arrays(function: Function, args: Any, kwargs: Any) -> Any:
     """Returns what a function returns that is given arrays of NumPy's, or of JAX's, at once."""
     if not state.stack:
         of = None
-        for x in args:  # as of JAX where one of them is
-            of = _of(x) or of if of is None or of is _OF_ARRAYS else of
+        for x in args:
+            of = _of(x) or of
+            if of is not None and of is not _OF_ARRAYS:
+                break  # with one of JAX's all are
         found = None if of is None else at_once(function, args, kwargs, (), of)
         if found is not None:
             return found

@@ -290,12 +290,12 @@ def _views(primitive: Any, arrays: Sequence[Any], params: Params) -> list[np.nda
     """
     if config.execution in PINNED or is_jax_tracing():
         return None
-    found: list[Any] = [host_view(x, _FEW) if is_concrete(x) else x for x in arrays]
+    found: list[Any] = [host_view(x, FEW) if is_concrete(x) else x for x in arrays]
     if not _HOST.issuperset(map(type, found)):
         return None
     if "elementwise" not in primitive.tags:
         types = tuple([ArrayType(x.shape, x.dtype) for x in found])
-        if sum([t.size for t in primitive.infer_types(types, params)]) > 4 * _FEW:
+        if sum([t.size for t in primitive.infer_types(types, params)]) > 4 * FEW:
             return None
     return found
 
@@ -304,14 +304,15 @@ def _at_once(
     primitive: Any, arrays: Sequence[np.ndarray], params: Params, calls: bool
 ) -> list[Any]:
     """Returns what a primitive does to NumPy's arrays, by the function that it is in a program."""
-    call = functools.partial(primitive.lower, np, **params)
-    if not isinstance(primitive.host, Absent):
+    if isinstance(primitive.host, Absent):  # nothing is worked out, so nothing is remembered
+        call = functools.partial(primitive.lower, np, **params)
+    else:
         call = _call_of(primitive, tuple([ArrayType(x.shape, x.dtype) for x in arrays]), params)
     found = silently(calls, call, *arrays)
     return list(map(np.asarray, found if primitive.multiple else [found]))
 
 
-_FEW = 1 << 14
+FEW = 1 << 14
 """How many elements NumPy computes in about the time that it takes to record an operation."""
 
 
@@ -331,7 +332,7 @@ def run_small(primitive: Any, t: ArrayType, arrays: Sequence[Any]) -> np.ndarray
         t: the type of the operands, scalars aside.
         arrays: the operands.
     """
-    if t.size > _FEW or config.execution in PINNED or config.check_nan or observing.by:
+    if t.size > FEW or config.execution in PINNED or config.check_nan or observing.by:
         return None
     if not _HOST.issuperset(map(type, arrays)):
         return None
